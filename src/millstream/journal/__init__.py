@@ -24,7 +24,13 @@ from millstream.journal.base import (
     Slice,
     Staged,
 )
-from millstream.journal.kind import Journal, JournalReader, PartitionReader, PartitionWriter
+from millstream.journal.kind import (
+    Excerpt,
+    Journal,
+    JournalReader,
+    PartitionReader,
+    PartitionWriter,
+)
 from millstream.journal.lateness import Steps, late_mask
 
 __all__ = [
@@ -33,6 +39,7 @@ __all__ = [
     "DeadLetter",
     "Description",
     "Entry",
+    "Excerpt",
     "Journal",
     "JournalReader",
     "Kind",

@@ -221,13 +221,31 @@ class DeadLetters(Protocol):
         ...
 
 
-class Journal(Protocol):
-    """A journal at an address, whether it exists or not; each operation opens what it needs."""
+class Excerpt(Protocol):
+    """What a task on another host needs to read a range by itself; it is pickled."""
 
     @property
-    def task_address(self) -> str:
-        """What `journal_at` takes in a task, which may run on another host."""
+    def place(self) -> str:
+        """Where the rows are, for messages."""
         ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the journal."""
+        ...
+
+    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[Slice]:
+        """Yield what lies in [start, stop) of the range, as `PartitionReader.read` does.
+
+        Raises:
+            BrokerError: It is not in reach of this host.
+            SecretMissing: This host has no value for a secret that it needs for that.
+        """
+        ...
+
+
+class Journal(Protocol):
+    """A journal at an address, whether it exists or not; each operation opens what it needs."""
 
     @property
     def everywhere(self) -> bool:
@@ -273,6 +291,10 @@ class Journal(Protocol):
 
     def cached_reader(self) -> JournalReader:
         """Return this process's reader: what it knows lives on between calls."""
+        ...
+
+    def excerpt(self, partition: int, start: int, stop: int) -> Excerpt | None:
+        """Return what a task needs to read a range without this host; None: it cannot."""
         ...
 
     # epochs of groups, which write here alone

@@ -24,7 +24,7 @@ def test_a_url_is_a_journal_with_a_copy_of_its_own() -> None:
     journal = journal_at("kafka://b:9092/orders")
     assert isinstance(journal, KafkaJournal)
     assert (journal.topic, journal.connection.servers) == ("orders", "b:9092")
-    assert journal == journal_at(journal.task_address)
+    assert journal == journal_at(journal.address)
     assert journal.path != KafkaJournal.at("kafka://b:9092/other").path
 
 

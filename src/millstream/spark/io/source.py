@@ -25,6 +25,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -38,7 +39,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from millstream.errors import PositionUnwritten
-from millstream.journal import PartitionReader, Slice, Steps, align, journal_at
+from millstream.journal import Excerpt, PartitionReader, Slice, Steps, align, journal_at
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import Numbers, flags, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
@@ -136,6 +137,8 @@ class Range(InputPartition):
     judge: Judge | None = None
     #: Who reads for its task, if that does not see the journal.
     served: ServedPlace | None = None
+    #: What its task needs to read without asking, where that is possible.
+    excerpt: Excerpt | None = None
 
 
 class JournalSource(DataSource):
@@ -263,7 +266,7 @@ class JournalStreamReader(DataSourceStreamReader):
         begun = after.begun(before) or before.positions
         judge, served = self._judge(before, after), self._served()
         ranges = [
-            replace(one, judge=judge, served=served)
+            self._excerpted(replace(one, judge=judge, served=served))
             for one in split(begun, after.positions, self.settings.tasks)
         ]
         moved = after.floor is not None and (
@@ -273,11 +276,19 @@ class JournalStreamReader(DataSourceStreamReader):
             return ranges
         # The marker rides with a range where there is one: a task of its own costs more than it
         # does.
-        last = ranges[-1] if ranges else Range(0, begun[0], begun[0], served=served)
+        empty = Range(0, begun[0], begun[0], served=served)
+        last = ranges[-1] if ranges else self._excerpted(empty)
         return [*ranges[:-1], replace(last, marker=after.floor)]
 
     def _served(self) -> ServedPlace | None:
         return None if self.settings.served is None else read_place(self.settings.served)
+
+    def _excerpted(self, piece: Range) -> Range:
+        """Let a task read by itself that does not see the journal's folder, if it can."""
+        if piece.served is None:
+            return piece
+        journal = journal_at(self.settings.path)
+        return replace(piece, excerpt=journal.excerpt(piece.partition, piece.start, piece.stop))
 
     def _judge(self, before: Offset, after: Offset) -> Judge | None:
         """Return who tells late rows of a batch; nobody where none can be late."""
@@ -288,7 +299,7 @@ class JournalStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
         settle()
-        schema = _arrow_schema(self.settings, partition.served)
+        schema = _arrow_schema(self.settings, partition)
         for parts in _chunks(_kept(self.settings, partition)):
             yield _joined(parts, schema)
         if partition.marker is not None:
@@ -355,13 +366,15 @@ def _plain(offset: Offset) -> dict[str, Any]:
     }
 
 
-def _arrow_schema(settings: ReadSettings, served: ServedPlace | None) -> pa.Schema:
-    if served is None:
+def _arrow_schema(settings: ReadSettings, piece: Range) -> pa.Schema:
+    if piece.excerpt is not None:
+        stored = piece.excerpt.schema
+    elif piece.served is None:
         stored = journal_at(settings.path).cached_reader().description.schema
     else:
         from millstream.spark.served.client import schema_at
 
-        stored = schema_at(served, settings.path)
+        stored = schema_at(piece.served, settings.path)
     fields = [stored.field(name) for name in settings.columns]
     if settings.place is not None:
         fields.append(pa.field(PLACE, pa.int64()))
@@ -401,8 +414,18 @@ def _slices(settings: ReadSettings, piece: Range) -> Iterator[Slice]:
     if piece.served is None:
         view = _reaching(settings.path, piece)
         return view.read(piece.start, piece.stop, columns=list(settings.columns))
+    served = partial(_served_slices, settings, piece)
+    if piece.excerpt is None:
+        return served()
+    from millstream.spark.served.direct import slices_of
+
+    return slices_of(piece.excerpt, piece.start, piece.stop, settings.columns, served)
+
+
+def _served_slices(settings: ReadSettings, piece: Range) -> Iterator[Slice]:
     from millstream.spark.served.client import slices_at
 
+    assert piece.served is not None
     start, stop = piece.start, piece.stop
     return slices_at(piece.served, settings.path, piece.partition, start, stop, settings.columns)
 

@@ -38,10 +38,6 @@ class FilesJournal:
     disk: Disk = REAL
 
     @property
-    def task_address(self) -> str:
-        return str(self.path)
-
-    @property
     def everywhere(self) -> bool:
         return False
 
@@ -89,6 +85,9 @@ class FilesJournal:
 
     def cached_reader(self) -> Reader:
         return Reader.cached(self.path)
+
+    def excerpt(self, partition: int, start: int, stop: int) -> None:
+        """Only who sees the folder reads it."""
 
     # epochs
 

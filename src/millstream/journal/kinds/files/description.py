@@ -83,7 +83,7 @@ def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
         SchemaConflict: The two are declared differently, or were widened by different columns.
     """
     path = Path(path)
-    theirs = _parse(path, json.loads(raw))
+    theirs = parsed(path, raw)
     make_folder(disk, path)
     lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', timeout=_PATIENCE_S)
     try:
@@ -96,6 +96,11 @@ def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
         return wider
     finally:
         lock.release()
+
+
+def parsed(path: Path, raw: bytes) -> Description:
+    """Return the description that some bytes are."""
+    return _parse(path, json.loads(raw))
 
 
 def lay_out(

@@ -27,6 +27,7 @@ from millstream.journal.kinds.files import FilesJournal, arrivals, dead, descrip
 from millstream.journal.kinds.files.layout import description_file
 from millstream.journal.kinds.kafka import health, letters, marker, retention, topics
 from millstream.journal.kinds.kafka.epochs import KafkaEpochLog, stage
+from millstream.journal.kinds.kafka.excerpt import KafkaExcerpt, excerpt
 from millstream.journal.kinds.kafka.following import Topics
 from millstream.journal.kinds.kafka.noting import KafkaClaims, ended_senders, note_end
 from millstream.journal.kinds.kafka.reader import KafkaReader, cached_reader
@@ -67,8 +68,8 @@ class KafkaJournal:
         return cls(folder, found, topic)
 
     @property
-    def task_address(self) -> str:
-        """What `journal_at` takes where the folder is not to be seen."""
+    def address(self) -> str:
+        """What `journal_at` takes where there is no folder."""
         return written(self.connection, self.topic)
 
     @property
@@ -154,6 +155,9 @@ class KafkaJournal:
     def cached_reader(self) -> KafkaReader:
         self.describe()
         return cached_reader(self._topics)
+
+    def excerpt(self, partition: int, start: int, stop: int) -> KafkaExcerpt:
+        return excerpt(self._topics, self.cached_reader().partition(partition), start, stop)
 
     # epochs
 

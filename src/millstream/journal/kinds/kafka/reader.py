@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 import xxhash
 
 from millstream.errors import CorruptBatch, PositionTrimmed, RecordsGone
-from millstream.journal.base import Slice
+from millstream.journal.base import PartitionState, Slice
 from millstream.journal.kinds.files.entry_data import Described, EntryData
 from millstream.journal.kinds.files.reader import PartitionReader, Reader, description_identity
 from millstream.journal.kinds.files.segments import Maps, Segment
@@ -53,11 +53,15 @@ class FetchedData(EntryData):
             self._known_bytes -= len(self._known.popitem(last=False)[1])
 
     def _places(self, segment: Segment, number: int) -> Sequence[Place]:
+        return Address.unpack(self.address(segment, number)).places
+
+    def address(self, segment: Segment, number: int) -> bytes:
+        """Return what an entry of the copy points to."""
         raw = segment.entries[number]
         address = segment.read_data(int(raw["offset"]), int(raw["length"]))
         if address is None:
             raise self._damaged(segment, number, f'its address in "{segment.data_path}" is gone')
-        return Address.unpack(address.to_pybytes()).places
+        return bytes(address)
 
     def _fetched(self, segment: Segment, number: int, place: Place) -> bytes:
         spot = self._topics.data(self._partition)
@@ -113,6 +117,15 @@ class KafkaPartitionReader(PartitionReader):
         """The position after the last durable one, now."""
         self._follower.follow()
         return super().end
+
+    def excerpt(
+        self, start: int, stop: int
+    ) -> tuple[PartitionState | None, bytes, tuple[bytes, ...]]:
+        """Return the state before a range, its entries, and what they point to."""
+        found, data = list(self._walk(start, stop)), cast("FetchedData", self._data)
+        before = self._state_before(*found[0]) if found else None
+        entries = b"".join(segment.entries[number].tobytes() for segment, number in found)
+        return before, entries, tuple(data.address(*one) for one in found)
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[Slice]:
         """Yield what lies in [start, stop), as `PartitionReader.read` does."""

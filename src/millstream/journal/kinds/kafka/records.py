@@ -142,8 +142,12 @@ def pack_snapshot(
     noted: Sequence[Mapping[str, Any]] = (),
 ) -> bytes:
     """Return the body of a snapshot, with the journal's description in text and what memos note."""
-    body = {"state": asdict(state), "names": list(names), "description": description}
-    body["noted"] = list(noted)
+    body = {
+        "state": asdict(state),
+        "names": list(names),
+        "description": description,
+        "noted": list(noted),
+    }
     return zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 3)
 
 
