@@ -2,6 +2,10 @@
 
 All on one broker that the benchmark starts. Two tasks read rows from a journal, as those of a flow do; two tasks
 of Spark's source read the same rows as JSON from a topic of two partitions and parse them. Both sum a column.
+
+Then a whole flow counts by key and minute over a journal of two partitions that has ended, and a streaming query does the same
+over the topic with Spark's source and `from_json`; both with one batch for all rows, into Parquet, from an empty folder.
+`--flow` does this alone.
 """
 
 from __future__ import annotations
@@ -20,9 +24,12 @@ import numpy as np
 import pyarrow as pa
 from benchmarks.common import folder, save, show
 
+import millstream as ms
 from millstream.brokers.connection import connection
-from millstream.journal import Journal, journal_at
+from millstream.journal import Journal, Kind, journal_at
 from millstream.journal.kinds.kafka import KafkaJournal
+from millstream.spark.flow_run import FlowRun, Options
+from millstream.spark.session.session import session
 from millstream.testing.jars import jars
 from millstream.testing.kafka import broker
 
@@ -153,6 +160,14 @@ def read_journal(spark: SparkSession, journal: Path, tasks: int) -> tuple[float,
     return time.perf_counter() - began, float(total)
 
 
+def make_json(servers: str, rows: int) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    client = AdminClient({"bootstrap.servers": servers})
+    client.create_topics([NewTopic("json", TASKS, 1)])["json"].result(30)
+    produce_json(servers, "json", rows)
+
+
 def produce_json(servers: str, topic: str, rows: int) -> None:
     from confluent_kafka import Producer
 
@@ -181,11 +196,6 @@ def size_of(place: Path, topic: str) -> int:
 def reading(place: Path, servers: str, rows: int, turns: int) -> dict[str, Any]:
     journal = KafkaJournal(place / "read", connection(servers), "read")
     fill(journal, rows, 1, ROWS)
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-    client = AdminClient({"bootstrap.servers": servers})
-    client.create_topics([NewTopic("json", TASKS, 1)])["json"].result(30)
-    produce_json(servers, "json", rows)
     spark = spark_session(place)
     ours, theirs = [], []
     try:
@@ -209,14 +219,118 @@ def reading(place: Path, servers: str, rows: int, turns: int) -> dict[str, Any]:
     }
 
 
+# a whole flow
+
+
+def fill_for_flow(journal: Journal, rows: int) -> None:
+    journal.create(SCHEMA, partitions=TASKS, time="at")
+    for partition in range(TASKS):
+        with journal.writer(partition) as writer:
+            found = [
+                writer.append_nowait("a", number * ROWS, batch)
+                for number, batch in enumerate(batches(rows))
+                if number % TASKS == partition
+            ]
+            for future in found:
+                future.result()
+            writer.instruct(Kind.END_OF_STREAM)
+
+
+def through_flow(spark: SparkSession, servers: str, place: Path, rows: int) -> float:
+    """Count by key and minute with a flow over the journal; return the seconds."""
+    flow = ms.Flow("bench")
+    events = flow.source(
+        "events",
+        ms.inbox("at timestamp, key string, value double"),
+        time="at",
+        lateness="10 s",
+        partitions=TASKS,
+        journal=f"kafka://{servers}/flow",
+    )
+    counts = events.window("counts", every="1 minute", by="key", n="count(*)", v="sum(value)")
+    counts.sink("counts", ms.parquet(place / "out"))
+    began = time.perf_counter()
+    run = FlowRun(spark, flow, Options(place / "data", place, rows_per_batch=rows, hosting=False))
+    try:
+        run.start()
+        run.wait()
+    finally:
+        run.stop()
+    taken = time.perf_counter() - began
+    counted = spark.read.parquet(str(place / "out")).agg({"n": "sum"}).collect()[0][0]
+    assert counted == rows, counted
+    return taken
+
+
+def through_spark(spark: SparkSession, servers: str, place: Path) -> float:
+    """Do the same with Spark's own source; return the seconds."""
+    from pyspark.sql import functions
+
+    began = time.perf_counter()
+    counts = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", "json")
+        .option("startingOffsets", "earliest")
+        .load()
+        .select(
+            functions.from_json(
+                functions.col("value").cast("string"), "at timestamp, key string, value double"
+            ).alias("r")
+        )
+        .select("r.*")
+        .withWatermark("at", "10 seconds")
+        .groupBy(functions.window("at", "1 minute"), "key")
+        .agg(functions.count("*").alias("n"), functions.sum("value").alias("v"))
+    )
+    query = (
+        counts.writeStream.format("parquet")
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(place / "out"))
+    )
+    query.awaitTermination()
+    return time.perf_counter() - began
+
+
+def flowing(place: Path, servers: str, rows: int, turns: int) -> dict[str, Any]:
+    fill_for_flow(KafkaJournal(place / "flow", connection(servers), "flow"), rows)
+    found = ",".join(str(path) for path in jars("spark-kafka", SPARK_JARS, alone=True).iterdir())
+    conf = {"spark.jars": found, "spark.sql.shuffle.partitions": str(TASKS)}
+    spark = session("kafka_journal", log=place / "spark.log", conf=conf)
+    ours, theirs, loads = [], [], []
+    try:
+        for turn in range(turns + 1):
+            ours.append(through_flow(spark, servers, place / f"flow{turn}", rows))
+            theirs.append(through_spark(spark, servers, place / f"spark{turn}"))
+            loads.append(os.getloadavg()[0])
+    finally:
+        spark.stop()
+    mine, other = statistics.median(ours[1:]), statistics.median(theirs[1:])
+    return {
+        "rows": rows,
+        "flow_rows_s": round(rows / mine),
+        "spark_json_rows_s": round(rows / other),
+        "times": round(other / mine, 2),
+        "load": f"{min(loads):.1f} to {max(loads):.1f}",
+    }
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--full", action="store_true", help="the sizes of the kept results")
+    arguments.add_argument("--flow", action="store_true", help="measure the whole flow alone")
     given = arguments.parse_args()
     appends, taken, read = (
         (2_000, 50_000_000, 1_000_000) if given.full else (300, 2_000_000, 200_000)
     )
     size = 5_000 if given.full else 200
+    if given.flow:
+        with folder("kafka-journal") as place, broker(place / "kafka") as running:
+            make_json(running.servers, read)
+            flow = flowing(place, running.servers, read, 3)
+        show("a whole flow", ["what", "figure"], [[k, v] for k, v in flow.items()])
+        return
     with folder("kafka-journal") as place, broker(place / "kafka") as running:
         reach = connection(running.servers)
         appending = {
@@ -233,8 +347,10 @@ def main() -> None:
             "empty_folder_s": takeover(elsewhere),
             "again_s": takeover(there),
         }
+        make_json(running.servers, read)
         found = reading(place, running.servers, read, 3)
-    results = {"append": appending, "takeover": taking, "read": found}
+        flow = flowing(place, running.servers, read, 3)
+    results = {"append": appending, "takeover": taking, "read": found, "flow": flow}
     save("kafka_journal", {"full": given.full, "senders": 10_000}, results)
     show(
         "an acknowledged append",
@@ -243,6 +359,7 @@ def main() -> None:
     )
     show("takeover, 10,000 senders", ["what", "figure"], [[k, v] for k, v in taking.items()])
     show("reading", ["what", "figure"], [[k, v] for k, v in found.items()])
+    show("a whole flow", ["what", "figure"], [[k, v] for k, v in flow.items()])
 
 
 if __name__ == "__main__":
