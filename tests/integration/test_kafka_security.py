@@ -99,6 +99,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         topic = new_topic(running.servers)
         produce(running.servers, topic, [event(n) for n in range(3)])
         yield Secured(topic, f"127.0.0.1:{tls}", f"127.0.0.1:{login}", folder, str(ca))
+        running.kill()  # quicker than an orderly end
 
 
 @pytest.fixture

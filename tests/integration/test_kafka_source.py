@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import millstream as ms
 from millstream.errors import SourceFailed
+from millstream.ingest import Ingest
 from millstream.testing.connectors import ORIGIN_CHECKS, OriginCase
 from millstream.testing.connectors.origins import OriginTrial
 from millstream.testing.kafka import broker
@@ -28,6 +29,8 @@ from support.kafka import new_topic, produce
 from support.kafka_source import DDL, NOON, KafkaCase, event, until
 
 pytestmark = pytest.mark.kafka
+
+Remade = Callable[[str, int, Callable[[Ingest], bool]], None]
 
 
 @pytest.fixture
@@ -233,6 +236,42 @@ def test_a_topic_that_was_made_again_is_an_error(
         until(lambda: case.numbers() == [0, 1, 2], "the new one is read")
 
 
+@pytest.fixture
+def remade(kafka: str, case: KafkaCase, monkeypatch: pytest.MonkeyPatch) -> Remade:
+    """A source that has read a topic which is then made again; it looks only if something comes."""
+    monkeypatch.setattr("millstream.connectors.kafka.origin._LOOK_US", 10**15)
+    topic = new_topic(kafka)
+    produce(kafka, topic, [event(n) for n in range(3)])
+
+    def run(loss: str, records: int, done: Callable[[Ingest], bool]) -> None:
+        with case.reading(ms.kafka(topic, DDL, servers=kafka, loss=loss)) as found:
+            until(lambda: case.numbers() == [0, 1, 2], "they are read")
+            admin = admin_of(kafka)
+            admin.delete_topics([topic])[topic].result(30)
+            new_topic(kafka, name=topic)
+            produce(kafka, topic, [event(n) for n in range(100, 100 + records)])
+            until(lambda: done(found), "the new topic is noticed")
+
+    return run
+
+
+@pytest.mark.parametrize("records", [2, 20])
+def test_no_record_of_a_topic_that_was_made_again_is_taken_for_one_of_the_old(
+    remade: Remade, case: KafkaCase, records: int
+) -> None:
+    with pytest.raises(SourceFailed, match=r"was made again.*0 at offset 3"):
+        remade("fail", records, lambda found: found.wait(0))
+    assert case.numbers() == [0, 1, 2]
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_start_if_that_is_accepted(
+    remade: Remade, case: KafkaCase
+) -> None:
+    expected = [0, 1, 2, *range(100, 120)]
+    remade("accept", 20, lambda _: len(case.numbers()) >= len(expected))
+    assert case.numbers() == expected
+
+
 def test_a_topic_that_does_not_exist_is_an_error(kafka: str, case: KafkaCase) -> None:
     with pytest.raises(SourceFailed, match=r'"no-such" at .* does not exist'):
         case.read(ms.kafka("no-such", DDL, servers=kafka))
@@ -313,6 +352,7 @@ def test_a_broker_that_is_killed_paused_and_started_again_loses_and_repeats_noth
             running.start()
             produce(running.servers, topic, [event(n) for n in range(70, 80)])
             until(lambda: len(case.numbers()) == 80, "it begins when the broker is there")
+        running.kill()  # quicker than an orderly end
     assert sorted(case.numbers()) == list(range(80))
     ours = [one for one in caplog.records if one.name.startswith("millstream")]
     assert len([one for one in ours if "waits" in one.message]) == 2

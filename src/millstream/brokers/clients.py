@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: How long a question to a cluster may take.
 PATIENCE_S: Final = 20.0
+#: How long a client waits before it connects again, at most; librdkafka would wait for 10 s.
+_RECONNECT_MS: Final = 1000
 _Client = TypeVar("_Client")
 
 
@@ -67,13 +70,15 @@ class Topic:
     partitions: tuple[int, ...]
     #: The number of copies of the partition that has the fewest.
     replicas: int
+    #: The partitions that no broker leads: nobody can read or write them for now.
+    leaderless: tuple[int, ...] = ()
 
 
 def admin(connection: Connection, trouble: Trouble | None = None) -> AdminClient:
     """Return a client for questions about a cluster and for making topics."""
     kafka = _library("an AdminClient")
     made: AdminClient = kafka.admin.AdminClient(
-        {**connection.configuration(), "error_cb": trouble or Trouble()}, logger=_Lines()
+        {**_configured(connection), "error_cb": trouble or Trouble()}, logger=_Lines()
     )
     return made
 
@@ -84,7 +89,7 @@ def consumer(
     """Return a client that reads."""
     kafka = _library("a Consumer")
     made: Consumer = kafka.Consumer(
-        {**connection.configuration(), **settings, "error_cb": trouble or Trouble()},
+        {**_configured(connection), **settings, "error_cb": trouble or Trouble()},
         logger=_Lines(),
     )
     return made
@@ -96,10 +101,17 @@ def producer(
     """Return a client that writes."""
     kafka = _library("a Producer")
     made: Producer = kafka.Producer(
-        {**connection.configuration(), **settings, "error_cb": trouble or Trouble()},
+        {**_configured(connection), **settings, "error_cb": trouble or Trouble()},
         logger=_Lines(),
     )
     return made
+
+
+def _configured(connection: Connection) -> dict[str, Any]:
+    found: dict[str, Any] = connection.configuration()
+    if not any(name.startswith("reconnect.") for name in found):
+        found["reconnect.backoff.max.ms"] = _RECONNECT_MS
+    return found
 
 
 def cluster_id(connection: Connection, *, timeout: float = PATIENCE_S) -> str:
@@ -133,7 +145,35 @@ def describe(connection: Connection, name: str, *, timeout: float = PATIENCE_S) 
     cluster = _asked(
         lambda: _cluster(client, timeout), client, trouble, f"the broker at {connection.servers}"
     )
-    return _asked(lambda: _topic(client, name, cluster, timeout), client, trouble, place)
+    asked = _topic(client, name, timeout)
+    return _asked(lambda: _described(asked, name, cluster, timeout), client, trouble, place)
+
+
+class Watch:
+    """A topic that is looked at again and again, over one connection."""
+
+    def __init__(self, connection: Connection, topic: Topic) -> None:
+        self._topic = topic
+        self._place = f'topic "{topic.name}" at {connection.servers}'
+        self._trouble = Trouble()
+        self._client = admin(connection, self._trouble)
+
+    def ask(self, timeout: float = PATIENCE_S) -> Callable[[], Topic]:
+        """Ask what the topic is now, and return what waits for the answer.
+
+        The answer raises as `describe` does. It has the cluster that the topic had at first: a topic
+        of another cluster has another id too.
+        """
+        name, cluster = self._topic.name, self._topic.cluster
+        asked = _topic(self._client, name, timeout)
+
+        def answer() -> Topic:
+            waited = lambda: _described(asked, name, cluster, timeout)  # noqa: E731
+            found = _asked(waited, self._client, self._trouble, self._place)
+            self._trouble.clear()
+            return found
+
+        return answer
 
 
 def _cluster(client: AdminClient, timeout: float) -> str:
@@ -143,16 +183,22 @@ def _cluster(client: AdminClient, timeout: float) -> str:
     return str(found)
 
 
-def _topic(client: AdminClient, name: str, cluster: str, timeout: float) -> Topic:
+def _topic(client: AdminClient, name: str, timeout: float) -> Future[Any]:
     kafka = _library("a topic")
-    asked = client.describe_topics(kafka.TopicCollection([name]), request_timeout=timeout)
-    found = asked[name].result(timeout + 5)
+    names = kafka.TopicCollection([name])
+    found: Future[Any] = client.describe_topics(names, request_timeout=timeout)[name]
+    return found
+
+
+def _described(asked: Future[Any], name: str, cluster: str, timeout: float) -> Topic:
+    found = asked.result(timeout + 5)
     return Topic(
         name,
         str(found.topic_id),
         cluster,
         tuple(sorted(one.id for one in found.partitions)),
         min((len(one.replicas) for one in found.partitions), default=0),
+        tuple(sorted(one.id for one in found.partitions if one.leader is None)),
     )
 
 

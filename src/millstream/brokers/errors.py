@@ -30,6 +30,8 @@ _KINDS: Final[dict[str, tuple[_Kind, str, str | None]]] = {
     "REQUEST_TIMED_OUT": (BrokerAway, "does not answer in time", None),
     "BROKER_NOT_AVAILABLE": (BrokerAway, "does not answer", None),
     "COORDINATOR_NOT_AVAILABLE": (BrokerAway, "has no coordinator yet", None),
+    "LEADER_NOT_AVAILABLE": (BrokerAway, "has a partition without a leader", "is a broker down?"),
+    "NOT_LEADER_FOR_PARTITION": (BrokerAway, "has a partition whose leader changes", None),
     "_AUTHENTICATION": (
         LoginRefused,
         "refuses the login",

@@ -137,16 +137,12 @@ class _ArrowJson:
     schema: pa.Schema
 
     def __call__(self, lines: Sequence[bytes]) -> pa.RecordBatch:
-        # To Arrow a null is a row of nulls; a block that begins with one ends the whole process.
-        if any(line[:1] != b"{" and line.lstrip()[:1] != b"{" for line in lines):
-            raise ValueError("a line is not an object")
-        # Lines that are torn could be one object together, and another line two.
-        if any(line[-1:] != b"}" and line.rstrip()[-1:] != b"}" for line in lines):
-            raise ValueError("a line does not end with its object")
         # Arrow has no texts for NaN and infinities; such a line comes here alone in the end.
         if len(lines) == 1 and _NO_NUMBER.search(lines[0]):
             return _PythonJson(self.schema)(lines)
         text = b"\n".join(lines)
+        if not _all_objects(text, len(lines)):
+            _check_objects(lines)
         table = pa_json.read_json(
             io.BytesIO(text),
             # One block: a line longer than a block is an error of its own.
@@ -160,6 +156,22 @@ class _ArrowJson:
     def explain(self, line: bytes, found: Exception) -> str:
         # Arrow speaks of rows and columns of its own; Python says the same in words.
         return _PythonJson(self.schema).explain(line, found)
+
+
+def _all_objects(text: bytes, lines: int) -> bool:
+    """Tell quickly, if it can be told quickly, that every line begins and ends as an object."""
+    between = lines - 1
+    inner = text.count(b"}\n{") == text.count(b"\n") == between
+    return inner and text[:1] == b"{" and text[-1:] == b"}"
+
+
+def _check_objects(lines: Sequence[bytes]) -> None:
+    # To Arrow a null is a row of nulls; a block that begins with one ends the whole process.
+    if any(line[:1] != b"{" and line.lstrip()[:1] != b"{" for line in lines):
+        raise ValueError("a line is not an object")
+    # Lines that are torn could be one object together, and another line two.
+    if any(line[-1:] != b"}" and line.rstrip()[-1:] != b"}" for line in lines):
+        raise ValueError("a line does not end with its object")
 
 
 @dataclass(frozen=True, slots=True)

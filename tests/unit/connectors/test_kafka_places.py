@@ -75,6 +75,11 @@ def test_a_topic_that_was_made_again_is_refused_with_where_it_was_read_up_to() -
     assert 'loss="accept"' in str(found.value.hint)
 
 
+def test_partitions_without_a_leader_are_named() -> None:
+    assert places.no_leader(TOPIC, [1]).message == 'partition 1 of topic "orders" has no leader'
+    assert places.no_leader(TOPIC, [0, 1]).message.startswith("partitions 0, 1 of topic")
+
+
 @given(st.integers(0, 40), st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 3))
 def test_a_partition_keeps_its_home_when_the_journal_grows(
     partition: int, growth: list[int], begun: int

@@ -65,6 +65,13 @@ def test_rows_are_numbered_by_offsets_and_bad_ones_are_refused_by_theirs() -> No
     assert [(one.number, one.record) for one in found.refused] == [(11, "{"), (13, "")]
 
 
+def test_offsets_may_have_gaps() -> None:
+    given = [Message(b'{"n": 1}', 10), Message(b"{", 12), Message(b'{"n": 3}', 15)]
+    found = records("n long").rows(given)
+    assert found.numbers.tolist() == [10, 15]
+    assert [one.number for one in found.refused] == [12]
+
+
 def test_a_tombstone_is_passed_over_or_a_row_of_nulls() -> None:
     given = messages(b'{"n": 1}', None, b'{"n": 2}')
     assert records("n long").rows(given).numbers.tolist() == [10, 12]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import UnsupportedColumn
 from millstream.flow.schema import Schema
+from millstream.ingest import parse
 from millstream.ingest.parse import CsvOptions, csv_header, csv_parser, parse_lines, parse_rows
 from millstream.ingest.rows import Rows
 
@@ -170,3 +171,13 @@ def test_torn_lines_are_refused_whatever_stands_beside_them() -> None:
     found = parse_rows(lines, pa.schema([("n", pa.int64())]))
     assert found.batch.to_pylist() == [{"n": 5}]
     assert [one.number for one in found.refused] == [0, 1, 2]
+
+
+@given(st.lists(st.text("{} \n", max_size=4).map(str.encode), min_size=1, max_size=4))
+def test_lines_that_are_quickly_known_to_be_objects_are_found_so_one_by_one(
+    lines: list[bytes],
+) -> None:
+    whole = all(line[:1] == b"{" and line[-1:] == b"}" for line in lines)
+    plain = not any(b"\n" in line for line in lines)
+    # Those with line ends in them, and with spaces around them, are looked at one by one.
+    assert parse._all_objects(b"\n".join(lines), len(lines)) == (whole and plain)

@@ -1,11 +1,15 @@
 """Reads a topic into a source's journal, each record once.
 
-    describe the topic -> where to begin -> consume -> parse -> lanes -> feed
-                            ^                                            |
-                            +-------- the journal's numbers -------------+
+    describe the topic -> where to begin -> consume -> parse -> same topic? -> lanes -> feed
+                            ^                                                           |
+                            +--------------- the journal's numbers ---------------------+
 
 Offsets that are committed to the broker are for Kafka's own tools to show: nothing reads them. What
 the journal knows of a sender (`places.py`) is where the next reader goes on.
+
+A topic may be deleted and made again at any moment, with other records at the same offsets. So what
+was consumed is taken only after the cluster has been asked again, and the topic's id is still that
+of the beginning: ids do not come back, so what was fetched in between is of that topic.
 
 While no broker answers, the source waits and says so once; librdkafka connects again by itself.
 """
@@ -13,7 +17,8 @@ While no broker answers, the source waits and says so once; librdkafka connects 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -35,7 +40,7 @@ from millstream.ingest.rows import Numbers, Rows
 from millstream.journal import journal_at
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import KafkaError, Message
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -46,12 +51,15 @@ _ASK_S: Final = 5.0
 _NOTE_US: Final = 1_000_000
 _LOOK_US: Final = 10_000_000
 _LOOK_WAITING_US: Final = 1_000_000
+_LEAST_LOOK_US: Final = 10_000
 #: A broker that starts may not know its topics at once.
 _MISSING_US: Final = 5_000_000
 #: Rows of a partition that wait for others before no more are fetched.
 _MOST_WAITING: Final = 4 * CHUNK
 _LEAST_WIDTH_US: Final = 10_000
 _DAY_US: Final = 86_400_000_000
+#: Further options of a flow may change these, and none of `_SETTINGS`.
+_TUNING: Final = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 64 << 10}
 _SETTINGS: Final = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
@@ -60,8 +68,6 @@ _SETTINGS: Final = {
     "enable.partition.eof": True,
     "check.crcs": True,
     "allow.auto.create.topics": False,
-    "fetch.message.max.bytes": 8 << 20,
-    "queued.max.messages.kbytes": 64 << 10,
 }
 
 
@@ -88,7 +94,7 @@ class KafkaOrigin:
 
 
 class _Waiting:
-    """Says once that no broker answers, and once that one does again."""
+    """Says once what the source waits for, and once that it reads again."""
 
     def __init__(self, source: str, feed: Feed) -> None:
         self._source = source
@@ -106,6 +112,17 @@ class _Waiting:
         if self:
             _log.warning('source "%s" reads again', self._source)
             self._feed.waiting = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Records of a partition that were consumed one after the other, and its end if that came then."""
+
+    number: int
+    rows: Rows | None
+    times: Numbers | None
+    last: int
+    end: int | None
 
 
 class _Session:
@@ -130,10 +147,14 @@ class _Session:
         self._readings: dict[int, Reading] = {}
         self._committed: dict[int, int] = {}
         self._paused: set[int] = set()
+        #: What was consumed, while nobody says whether the topic is still the same.
+        self._held: list[Message] = []
         self._topic = clients.describe(spec.connection, spec.topic, timeout=_ASK_S)
         self._check_same(self._topic)
         group = spec.group or f"millstream-{context.source}"
-        settings = {**_SETTINGS, "group.id": group, "on_commit": _on_commit}
+        tuning = {**_TUNING, **dict(spec.connection.options)}
+        settings = {**tuning, **_SETTINGS, "group.id": group, "on_commit": _on_commit}
+        self._watch = clients.Watch(spec.connection, self._topic)
         self._consumer = clients.consumer(spec.connection, settings, self._trouble)
 
     def __enter__(self) -> Self:
@@ -146,20 +167,17 @@ class _Session:
         """Read until the end (True), until it is stopped (False), or must begin again (None)."""
         self._begin()
         self._waiting.over()
-        while pause(0):
+        while pause(_POLL_S if self._held else 0):
             if self._readings and all(one.done for one in self._readings.values()):
                 self._note()
                 return True
-            self._step()
+            if not self._step():
+                self._note()
+                return None
             now = self._clock.elapsed_us()
             if now - self._noted_at >= _NOTE_US:
                 self._noted_at = now
                 self._note()
-            if now - self._looked_at >= (_LOOK_WAITING_US if self._waiting else _LOOK_US):
-                self._looked_at = now
-                if not self._look(now):
-                    self._note()
-                    return None
         self._note()
         return False
 
@@ -172,6 +190,8 @@ class _Session:
         places.check_same_topic(topic, known)
 
     def _begin(self) -> None:
+        if self._topic.leaderless:
+            raise places.no_leader(self._topic, self._topic.leaderless)
         for one in begin(self._spec, self._topic, self._feed, self._ends_of, self._at_time):
             self._readings[one.number] = one
             self._feed.shown[one.sender] = (
@@ -215,31 +235,41 @@ class _Session:
 
     # reading
 
-    def _step(self) -> None:
-        batches: dict[int, list[Message]] = {}
-        for message in self._consumed():
-            number, error = message.partition(), message.error()
-            if error is None:
-                batches.setdefault(number or 0, []).append(message)
-            elif named(error) == "_PARTITION_EOF":
-                self._add(number or 0, batches.pop(number or 0, []))
-                self._readings[number or 0].reached_end(message.offset() or 0)
-            else:
-                self._failed(error, number)
-        for number, batch in batches.items():
-            self._add(number, batch)
+    def _step(self) -> bool:
+        """Take what has come; return whether the topic is the same, with the same partitions."""
+        messages = self._held or self._consumed()
+        asked = self._asked_again(messages)
+        errors: list[tuple[int | None, KafkaError]] = []
+        pieces = list(self._pieces(messages, errors))
+        if asked is not None:
+            topic = self._answered(asked)
+            if topic is None:
+                self._held = messages
+                return True
+            # A consumer would not hear of new partitions for minutes: the next one knows them.
+            if (topic.id, topic.partitions) != (self._topic.id, self._topic.partitions):
+                return False
+        self._held = []
+        for piece in pieces:
+            self._add(piece)
+        for number, error in errors:
+            self._failed(error, number)
         self._hand_over()
         self._feed.tick()
+        return True
 
     def _consumed(self) -> list[Message]:
         first = self._consumer.poll(_POLL_S)
         self._check_trouble(first)
-        return [] if first is None else [first, *self._consumer.consume(CHUNK, 0)]
+        if first is None:
+            return []
+        # Each lot is followed by a question: a trickle of records waits to become one.
+        left_us = self._looked_at + _LEAST_LOOK_US - self._clock.elapsed_us()
+        return [first, *self._consumer.consume(CHUNK, max(left_us, 0) / 1_000_000)]
 
     def _check_trouble(self, first: Message | None) -> None:
         if first is not None and first.error() is None:
             self._trouble.clear()
-            self._waiting.over()
         elif self._trouble.down and self._trouble.last is not None:
             error = translated(self._trouble.last, f"the broker at {self._spec.connection.servers}")
             self._trouble.clear()
@@ -247,16 +277,40 @@ class _Session:
                 raise error
             self._waiting.for_(error)
 
-    def _add(self, number: int, batch: list[Message]) -> None:
-        reading = self._readings[number]
-        if batch and reading.until is not None and (batch[-1].offset() or 0) >= reading.until:
-            batch = [one for one in batch if (one.offset() or 0) < reading.until]
+    def _pieces(
+        self, messages: list[Message], errors: list[tuple[int | None, KafkaError]]
+    ) -> Iterator[_Piece]:
+        """Yield what messages hold, partition by partition; errors go to a list of their own."""
+        batches: dict[int, list[Message]] = {}
+        for message in messages:
+            number, error = message.partition(), message.error()
+            if error is None:
+                batches.setdefault(number or 0, []).append(message)
+            elif named(error) == "_PARTITION_EOF":
+                batch = batches.pop(number or 0, [])
+                yield self._piece(number or 0, batch, message.offset() or 0)
+            else:
+                errors.append((number, error))
+        for number, batch in batches.items():
+            yield self._piece(number, batch, None)
+
+    def _piece(self, number: int, batch: list[Message], end: int | None) -> _Piece:
+        until = self._readings[number].until
+        if batch and until is not None and (batch[-1].offset() or 0) >= until:
+            batch = [one for one in batch if (one.offset() or 0) < until]
         if not batch:
-            return
+            return _Piece(number, None, None, -1, end)
         rows = self._records.rows(batch)
-        self._feed.refuse(reading.sender, rows.refused)
-        kept = Rows(rows.batch, rows.numbers)
-        reading.add(kept, batch[-1].offset() or 0, self._times(kept))
+        return _Piece(number, rows, self._times(rows), batch[-1].offset() or 0, end)
+
+    def _add(self, piece: _Piece) -> None:
+        reading = self._readings[piece.number]
+        if piece.rows is not None:
+            self._feed.refuse(reading.sender, piece.rows.refused)
+            kept = Rows(piece.rows.batch, piece.rows.numbers)
+            reading.add(kept, piece.last, piece.times)
+        if piece.end is not None:
+            reading.reached_end(piece.end)
 
     def _times(self, rows: Rows) -> Numbers | None:
         if self._context.time is None or not len(rows):
@@ -287,14 +341,13 @@ class _Session:
         if named(error) in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE") and number is not None:
             one = self._readings[number]
             accept = self._spec.loss == "accept"
-            offset = places.going_on(
-                self._topic, number, one.next, self._ends_of(number), accept=accept
-            )
+            ends = self._ends_of(number)
+            offset = places.going_on(self._topic, number, one.next, ends, accept=accept)
             _log.warning("%s: partition %s goes on at offset %s", self._place, number, offset)
             one.consumed = offset - 1
             self._assign()
         elif isinstance(found := translated(error, self._place), TopicMissing):
-            self._looked_at -= _LOOK_US  # the next look decides
+            self._assign()  # it is there again: the cluster was asked after this
         elif not away(error):
             raise found
 
@@ -317,26 +370,42 @@ class _Session:
             )
             self._committed.update(fresh)
 
-    def _look(self, now: int) -> bool:
-        """Return whether the topic is still the same, with the same partitions."""
+    def _asked_again(self, messages: list[Message]) -> Callable[[], Topic] | None:
+        """Ask what the topic is now, if something would be taken, and every few seconds."""
+        now, every = self._clock.elapsed_us(), _LOOK_WAITING_US if self._waiting else _LOOK_US
+        if now - self._looked_at < every and not any(self._counts(one) for one in messages):
+            return None
+        self._looked_at = now
+        return self._watch.ask(_ASK_S)
+
+    def _counts(self, message: Message) -> bool:
+        """Return whether a message tells more than that a partition is still at its end."""
+        error = message.error()
+        if error is None or named(error) != "_PARTITION_EOF":
+            return True
+        return (message.offset() or 0) > self._readings[message.partition() or 0].next
+
+    def _answered(self, answer: Callable[[], Topic]) -> Topic | None:
+        """Return what the topic is now; None if nobody knows for the moment."""
         try:
-            topic = clients.describe(self._spec.connection, self._spec.topic, timeout=_ASK_S)
+            topic = answer()
         except BrokerAway as error:
             self._waiting.for_(error)
-            return True
+            return None
         except TopicMissing:
+            now = self._clock.elapsed_us()
             self._missing_at = now if self._missing_at is None else self._missing_at
             if now - self._missing_at >= _MISSING_US:
                 raise
             self._looked_at -= _LOOK_US
-            return True
+            return None
         self._missing_at = None
-        self._waiting.over()
-        if (topic.cluster, topic.id) != (self._topic.cluster, self._topic.id):
-            self._check_same(topic)
-            return False
-        # A consumer would not hear of new partitions for minutes: the next one knows them.
-        return topic.partitions == self._topic.partitions
+        stuck = [n for n in topic.leaderless if n in self._readings and not self._readings[n].done]
+        if stuck:
+            self._waiting.for_(places.no_leader(topic, stuck))
+        else:
+            self._waiting.over()
+        return topic
 
 
 def _on_commit(error: Any, _partitions: Any) -> None:

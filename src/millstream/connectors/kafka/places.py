@@ -17,7 +17,7 @@ from datetime import datetime
 
 from millstream.brokers.clients import Topic
 from millstream.connectors.kafka import Start
-from millstream.errors import InvalidOption, RecordsGone, TopicChanged
+from millstream.errors import BrokerAway, InvalidOption, RecordsGone, TopicChanged
 from millstream.journal.base import EarlierPartitions
 
 
@@ -135,6 +135,14 @@ def check_same_topic(topic: Topic, known: Mapping[str, int]) -> None:
             f"its partitions were read up to: {stood or 'the beginning'}"
         )
         raise TopicChanged(msg, hint='to read the new one from start= on: loss="accept"')
+
+
+def no_leader(topic: Topic, partitions: Sequence[int]) -> BrokerAway:
+    """Return the error that partitions cannot be read for now."""
+    numbers = ", ".join(map(str, partitions))
+    which, have = ("partition", "has") if len(partitions) == 1 else ("partitions", "have")
+    msg = f'{which} {numbers} of topic "{topic.name}" {have} no leader'
+    return BrokerAway(msg, hint="is a broker down that has its only copy?")
 
 
 def _others(topic: Topic, known: Iterable[str]) -> list[str]:

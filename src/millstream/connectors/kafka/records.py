@@ -14,7 +14,7 @@ import pyarrow as pa
 from millstream.connectors.kafka import Kafka, value_columns
 from millstream.connectors.kafka.formats import parser_of
 from millstream.ingest.parse import Parser, parse_numbered
-from millstream.ingest.rows import Refused, Rows, joined
+from millstream.ingest.rows import Numbers, Refused, Rows, joined
 
 _MILLISECOND_US: Final = 1000
 
@@ -57,46 +57,51 @@ class Records:
 
     def rows(self, records: Sequence[Record]) -> Rows:
         """Return the rows of records of one partition, numbered by their offsets."""
-        offsets = np.fromiter((one.offset() for one in records), np.int64, len(records))
+        offsets = _offsets(records)
         contents = [one.value() for one in records]
-        full = [at for at, value in enumerate(contents) if value is not None]
-        parsed = self._parsed([contents[at] or b"" for at in full], full)
-        if self.tombstones and len(full) < len(records):
-            parsed = self._with_tombstones(
-                parsed, [at for at, v in enumerate(contents) if v is None]
-            )
+        values = [value for value in contents if value is not None]
+        if len(values) == len(contents):
+            parsed = self._parsed(values, np.arange(len(values), dtype=np.int64))
+        else:
+            dead = np.array([value is None for value in contents], dtype=np.bool_)
+            parsed = self._parsed(values, np.flatnonzero(~dead))
+            if self.tombstones:
+                parsed = self._with_tombstones(parsed, np.flatnonzero(dead))
         rows = self._with_metadata(parsed, records)
         refused = tuple(replace(one, number=int(offsets[one.number])) for one in rows.refused)
         return Rows(rows.batch, offsets[rows.numbers], refused)
 
-    def _parsed(self, values: list[bytes], places: list[int]) -> Rows:
-        numbers = np.array(places, dtype=np.int64)
-        empty = [at for at, value in enumerate(values) if self.text and not value.strip()]
-        if empty:
-            kept = np.ones(len(values), dtype=np.bool_)
-            kept[empty] = False
-            refused = [Refused(places[at], "malformed record: it is empty", "") for at in empty]
-            values = [value for value, good in zip(values, kept, strict=True) if good]
-            rest = parse_numbered(values, numbers[kept], self.parser, self.values)
-            both = sorted([*rest.refused, *refused], key=lambda one: one.number)
-            return Rows(rest.batch, rest.numbers, tuple(both))
-        found = parse_numbered(values, numbers, self.parser, self.values)
+    def _parsed(self, values: list[bytes], places: Numbers) -> Rows:
+        if self.text and (not all(values) or any(map(bytes.isspace, values))):
+            return self._parsed_but_empty(values, places)
+        found = parse_numbered(values, places, self.parser, self.values)
         return found if self.text or not found.refused else self._encoded(found, values, places)
 
-    def _encoded(self, found: Rows, values: list[bytes], places: list[int]) -> Rows:
+    def _parsed_but_empty(self, values: list[bytes], places: Numbers) -> Rows:
+        """Refuse the values that have no text."""
+        kept = np.array([bool(value.strip()) for value in values], dtype=np.bool_)
+        refused = [
+            Refused(place, "malformed record: it is empty", "") for place in places[~kept].tolist()
+        ]
+        values = [value for value, good in zip(values, kept, strict=True) if good]
+        rest = parse_numbered(values, places[kept], self.parser, self.values)
+        both = sorted([*rest.refused, *refused], key=lambda one: one.number)
+        return Rows(rest.batch, rest.numbers, tuple(both))
+
+    def _encoded(self, found: Rows, values: list[bytes], places: Numbers) -> Rows:
         """Return rows whose dead letters show bytes in base64."""
-        shown = dict(zip(places, values, strict=True))
+        shown = dict(zip(places.tolist(), values, strict=True))
         refused = tuple(
             replace(one, record=base64.b64encode(shown[one.number]).decode())
             for one in found.refused
         )
         return Rows(found.batch, found.numbers, refused)
 
-    def _with_tombstones(self, parsed: Rows, places: list[int]) -> Rows:
+    def _with_tombstones(self, parsed: Rows, places: Numbers) -> Rows:
         nothing = pa.RecordBatch.from_arrays(
             [pa.nulls(len(places), one.type) for one in self.values], schema=self.values
         )
-        both = joined(self.values, [parsed, Rows(nothing, np.array(places, dtype=np.int64))])
+        both = joined(self.values, [parsed, Rows(nothing, places)])
         order = np.argsort(both.numbers, kind="stable")
         return Rows(both.batch.take(pa.array(order)), both.numbers[order], both.refused)
 
@@ -139,6 +144,14 @@ class Records:
             at = rows.batch.schema.get_field_index(column.name)
             return rows.batch.column(at) if at >= 0 else pa.nulls(len(rows), column.type)
         return _FILLED[what](taken, column.type)
+
+
+def _offsets(records: Sequence[Record]) -> Numbers:
+    """Return the offsets of records of one partition, which rise, most often by one."""
+    first, last = records[0].offset() or 0, records[-1].offset() or 0
+    if last - first == len(records) - 1:
+        return np.arange(first, last + 1, dtype=np.int64)
+    return np.array([one.offset() for one in records], dtype=np.int64)
 
 
 def _keys(records: Sequence[Record], kind: pa.DataType) -> pa.Array:
