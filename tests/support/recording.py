@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millstream.journal import Kind
-from millstream.journal.kinds.files.writer import Writer
+from millstream.journal import Kind, journal_at
 from millstream.spark.flow_run import FlowRun
 
 SECOND: Final = 1_000_000
@@ -71,7 +70,7 @@ def perform(run: FlowRun, events: Recorded, turn: int) -> None:
     for journal, partition, what in events:
         if journal not in run.flow.stages:
             continue
-        with Writer.open(run.journal(journal), partition, timeout=120) as writer:
+        with journal_at(run.journal(journal)).writer(partition, timeout=120) as writer:
             if isinstance(what, tuple):
                 writer.instruct(what[0], what[1])
                 continue

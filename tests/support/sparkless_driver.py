@@ -56,7 +56,8 @@ class Sparkless(Driver):
             self._misbehave(root)
             running.poll()
             self._report_switch(running)
-            ended = [self._read_past(path) for path in sorted((folder / "journals").iterdir())]
+            paths = [path for path in sorted((folder / "journals").iterdir()) if path.is_dir()]
+            ended = [self._read_past(path) for path in paths]
             dead = int((root / "dead").read_text()) if (root / "dead").exists() else 0
             numbers = {"groups": [], "sources": {}, "late": 0, "dead": dead}
             self._line.report(protocol.Statistics(numbers))
