@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from millstream.journal import journal_at
 from millstream.journal.kinds.files.layout import dead_folder
 from millstream.spark.io.targets import Epoch, SinkContext, Target, open_target
 from support.kafka import consume, new_topic
+from support.kafka_source import KafkaCase
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -85,6 +87,38 @@ def test_a_raw_value_is_its_bytes_and_null_is_none(
         (b"", None),
         (b"a", b"\x00\xff"),
         ("ä".encode(), b""),
+    ]
+
+
+def test_an_avro_value_is_read_back_by_a_source(
+    spark: SparkSession, kafka: str, opened: Any, tmp_path: Path
+) -> None:
+    names = ("n", "place", "at", "price")
+    types = (
+        "long",
+        {"type": "record", "name": "Place", "fields": [{"name": "x", "type": ["null", "double"]}]},
+        {"type": "long", "logicalType": "timestamp-micros"},
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+    )
+    fields = [
+        {"name": name, "type": ["null", kind]} for name, kind in zip(names, types, strict=True)
+    ]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    (tmp_path / "order.avsc").write_text(json.dumps(schema))
+    columns = "n long, place struct<x:double>, at timestamp, price decimal(9,2), trace string"
+    rows: list[Any] = [
+        (1, (1.5,), datetime(2024, 5, 4, 12, tzinfo=UTC), Decimal("12.30"), "t"),
+        (2, None, None, None, None),
+    ]
+    frame, topic = spark.createDataFrame(rows, columns), new_topic(kafka)
+    avro = {"servers": kafka, "format": "avro", "schema_file": str(tmp_path / "order.avsc")}
+    target = opened(ms.kafka_topic(topic, headers=["trace"], **avro), frame)
+    assert target.write(frame, epoch()) == 2
+    case = KafkaCase(tmp_path / "journal", time=None)
+    case.read(ms.kafka(topic, columns.rpartition(",")[0], stop="latest", **avro))
+    assert sorted(case.rows()[0], key=lambda row: row["n"]) == [
+        {"n": 1, "place": {"x": 1.5}, "at": rows[0][2], "price": Decimal("12.30")},
+        {"n": 2, "place": None, "at": None, "price": None},
     ]
 
 

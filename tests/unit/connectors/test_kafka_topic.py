@@ -46,6 +46,14 @@ FULL: dict[str, Any] = {
         ms.kafka_topic("alerts", servers="a:9092"),
         ms.kafka_topic("alerts", **FULL),
         ms.kafka_topic("alerts", servers="a:9092", headers=["k"], format="csv"),
+        ms.kafka_topic("alerts", servers="a:9092", format="avro", schema_file="alert.avsc"),
+        ms.kafka_topic(
+            "alerts",
+            servers="a:9092",
+            format="avro",
+            registry="https://u@h:8081",
+            registry_password=secret("registry"),
+        ),
     ],
 )
 def test_yaml_has_all_of_it(target: KafkaTopic, tmp_path: Path) -> None:
@@ -72,6 +80,9 @@ def test_no_secret_and_no_value_of_one_is_in_a_description() -> None:
         ({"partitioner": "md5"}, 'cannot have the partitioner "md5"'),
         ({"partitions": 0}, "cannot have 0 partitions"),
         ({"value": "v"}, 'value="v" is for format "raw"'),
+        ({"format": "avro"}, "a Kafka topic of Avro needs a schema"),
+        ({"schema_file": "a.avsc"}, 'schema_file= is for format "avro", and the format is "json"'),
+        ({"format": "avro", "registry": "host:8081"}, "is not the address of a schema registry"),
         ({"epochs": "alerts"}, "cannot hold results and epochs"),
         ({"epochs": "a b"}, '"a b" cannot be the name of a Kafka topic'),
         ({"options": {"transactional.id": "x"}}, "cannot be set"),

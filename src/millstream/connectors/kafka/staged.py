@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.connectors.kafka.avro_values import AvroValues, Encode, encoded
 from millstream.spark.daemon import settle
 from millstream.spark.io.unwritable import NOT_TEXT, Unwritable
 
@@ -47,6 +48,8 @@ class StageRecords:
     prefix: str
     #: What the largest record may have, as the topic counts it.
     limit: int
+    #: How values are written, if rows come as they are; their size is then that of the rest.
+    values: AvroValues | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -55,7 +58,11 @@ class StageRecords:
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         refused: list[Unwritable] = []
         answers: list[tuple[Any, ...]] = []
-        taken = (self._taken(batch, refused) for batch in batches)
+        encode = None if self.values is None else self.values.encoder()
+        made = (
+            batch if encode is None else self._made(batch, encode, refused) for batch in batches
+        )
+        taken = (self._taken(batch, refused) for batch in made)
         for number, some in enumerate(_runs(taken)):
             name = f"{self.prefix}-{uuid.uuid4().hex[:8]}-{number}.arrow"
             answers.append((name, *_write(Path(self.folder) / name, some), None))
@@ -67,6 +74,27 @@ class StageRecords:
                 for values, kind in zip(zip(*answers, strict=True), kinds, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, ["file", "rows", "bytes", "refused"])
+
+    def _made(
+        self, batch: pa.RecordBatch, encode: Encode, refused: list[Unwritable]
+    ) -> pa.RecordBatch:
+        """Return a batch with values in binary, and without rows that cannot be written."""
+        spoilt, place = batch.column(SPOILT), batch.schema.get_field_index(VALUE)
+        refused += [
+            Unwritable(row[SPOILT], NOT_TEXT, row[RECORD])
+            for row in batch.filter(pc.is_valid(spoilt)).select([SPOILT, RECORD]).to_pylist()
+        ]
+        batch = batch.filter(pc.is_null(spoilt))
+        found = list(encoded(batch.column(VALUE), encode))
+        fits = pa.array([isinstance(value, bytes) for value in found], pa.bool_())
+        bad = batch.filter(pc.invert(fits)).column(RECORD).to_pylist()
+        reasons = [str(value) for value in found if not isinstance(value, bytes)]
+        refused += [Unwritable(None, *one) for one in zip(reasons, bad, strict=True)]
+        values = [value if isinstance(value, bytes) else None for value in found]
+        batch = batch.set_column(place, VALUE, pa.array(values, pa.binary())).filter(fits)
+        sizes = pc.add(batch.column(SIZE), pc.binary_length(batch.column(VALUE)).cast(pa.int64()))
+        large = pc.if_else(pc.greater(sizes, self.limit), sizes, pa.scalar(None, pa.int64()))
+        return batch.set_column(batch.schema.get_field_index(SIZE), SIZE, large)
 
     def _taken(self, batch: pa.RecordBatch, refused: list[Unwritable]) -> pa.RecordBatch:
         blamed, sizes = batch.column(SPOILT), batch.column(SIZE)

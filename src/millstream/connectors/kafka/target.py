@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, functions
@@ -27,6 +28,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from millstream.brokers import clients
 from millstream.connectors.kafka import epochs, staged
+from millstream.connectors.kafka.avro_values import AvroValues
 from millstream.connectors.kafka.decision import Decision, StagedFile
 from millstream.connectors.kafka.publishing import (
     SENDER,
@@ -38,6 +40,7 @@ from millstream.connectors.kafka.publishing import (
 )
 from millstream.connectors.kafka.staged import StageRecords
 from millstream.connectors.kafka.topic import KafkaTopic
+from millstream.connectors.kafka.value_schema import avro_values, check_fields
 from millstream.errors import BrokerAway, RunError, TopicMissing, UnknownColumn
 from millstream.spark.failpoints import passing
 from millstream.spark.io.lines import as_csv, as_json, column, json_of, spoilt_column, together
@@ -61,6 +64,7 @@ class TopicTarget(Target):
         self._decided = Storage(folder / "epochs")
         self._publishers: dict[str, Publisher] = {}
         self._place: Place | None = None
+        self._values: AvroValues | None = None
         self._stopping = threading.Event()
 
     # before anything is written
@@ -74,6 +78,9 @@ class TopicTarget(Target):
             RunError: A column cannot be a record's value.
         """
         check_columns(self._spec, schema)
+        if self._spec.format == "avro":
+            self._values = avro_values(self._spec, self._context.root)
+            check_fields(self._values, inside(self._spec, schema.names), self._spec.topic)
         self._known()
 
     def _known(self) -> Place:
@@ -120,7 +127,7 @@ class TopicTarget(Target):
 
     def _stage(self, frame: DataFrame, epoch: Epoch, name: str) -> list[StagedFile]:
         limit = self._known().limit
-        work = StageRecords(str(self._staged), name, limit)
+        work = StageRecords(str(self._staged), name, limit, self._values)
         rows = records(frame, self._spec, _headers_bytes(self._sender(epoch)), limit)
         found = collected(rows, work)
         passing("staged")
@@ -220,35 +227,50 @@ def records(frame: DataFrame, spec: KafkaTopic, beside: int, limit: int) -> Data
         beside: The size of the headers that all records have.
         limit: How large a record may be.
     """
-    headed = {name for _, name in spec.headers}
-    inside = [name for name in frame.columns if name not in headed]
     headers = {staged.HEADER + title: name for title, name in spec.headers}
     key = functions.lit(None) if spec.key is None else functions.col(column(spec.key))
     spoilt = functions.lit(None).cast("string") if spec.value else spoilt_column(frame.schema)
     made = frame.select(
         _binary(key).alias(staged.KEY),
-        _binary(_value(spec, inside)).alias(staged.VALUE),
+        _value(spec, inside(spec, frame.columns)).alias(staged.VALUE),
         *(_binary(functions.col(column(name))).alias(title) for title, name in headers.items()),
         spoilt.alias(staged.SPOILT),
         together(frame.columns).alias(staged.RECORD),
     )
-    parts = (staged.KEY, staged.VALUE, *headers)
+    # Tasks make Avro of rows, so until then nobody knows how large the values are, or which rows fit.
+    later = spec.format == "avro"
+    parts = (staged.KEY, *(() if later else (staged.VALUE,)), *headers)
     lengths = (functions.octet_length(functions.col(column(part))) for part in parts)
     fixed = staged.RECORD_OVERHEAD + beside + sum(_header_bytes(name) for name, _ in spec.headers)
     size = functions.lit(fixed)
     for length in lengths:
         size += functions.coalesce(length, functions.lit(0))
+    if later:
+        record = json_of(functions.col(staged.RECORD))
+        return made.withColumns({staged.SIZE: size.cast("long"), staged.RECORD: record})
     bad = (size > limit) | functions.col(staged.SPOILT).isNotNull()
     record = functions.when(bad, json_of(functions.col(staged.RECORD)))
     too_large = functions.when(size > limit, size.cast("long"))
     return made.withColumns({staged.SIZE: too_large, staged.RECORD: record})
 
 
+def inside(spec: KafkaTopic, names: Sequence[str]) -> list[str]:
+    """Return the columns that are in a record's value."""
+    headed = {name for _, name in spec.headers}
+    return [name for name in names if name not in headed]
+
+
 def _value(spec: KafkaTopic, names: list[str]) -> Column:
-    if spec.format == "raw":
-        assert spec.value is not None
-        return functions.col(column(spec.value))
-    return as_csv(names) if spec.format == "csv" else as_json(names)
+    match spec.format:
+        case "avro":
+            return together(names)
+        case "raw":
+            assert spec.value is not None
+            return _binary(functions.col(column(spec.value)))
+        case "csv":
+            return _binary(as_csv(names))
+        case "json":
+            return _binary(as_json(names))
 
 
 def _binary(value: Column) -> Column:

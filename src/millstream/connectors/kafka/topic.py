@@ -17,7 +17,7 @@ from millstream.secrets import Secret
 if TYPE_CHECKING:
     from millstream.flow.document import Entry
 
-ValueFormat = Literal["json", "csv", "raw"]
+ValueFormat = Literal["json", "csv", "raw", "avro"]
 Guarantee = Literal["exactly-once", "at-least-once"]
 Partitioner = Literal["murmur2", "crc32", "fnv1a"]
 
@@ -35,7 +35,8 @@ class KafkaTopic(TargetSpec):
     writer: ClassVar[str] = "millstream.connectors.kafka.target:open_topic"
     extra: ClassVar[str | None] = "kafka"
     # Brokers move, and a topic that is there is not made.
-    incidental: ClassVar[tuple[str, ...]] = ("connection", "partitions")
+    incidental: ClassVar[tuple[str, ...]] = ("connection", "partitions", "registry_password")
+    added: ClassVar[tuple[str, ...]] = ("schema_file", "registry", "registry_password")
 
     topic: str
     connection: Connection
@@ -50,6 +51,10 @@ class KafkaTopic(TargetSpec):
     #: Make the topic with so many partitions if it does not exist.
     partitions: int | None = None
     epochs: str = EPOCHS
+    #: For Avro: a file with the schema, a registry that has it, or takes it, or both.
+    schema_file: str | None = None
+    registry: str | None = None
+    registry_password: Secret | None = None
 
     @property
     def place(self) -> str:
@@ -76,6 +81,9 @@ class KafkaTopic(TargetSpec):
             partitioner=entry.text("partitioner") or "murmur2",
             partitions=None if partitions is None else int(partitions),
             epochs=entry.text("epochs") or EPOCHS,
+            schema_file=entry.text("schema_file"),
+            registry=entry.text("registry"),
+            registry_password=entry.secret("registry_password"),
         )
 
     def to_yaml(self) -> Tree:
@@ -83,6 +91,8 @@ class KafkaTopic(TargetSpec):
         tree |= {"format": self.format, "value": self.value, "headers": dict(self.headers) or None}
         tree |= {"guarantee": self.guarantee, "partitioner": self.partitioner}
         epochs = None if self.epochs == EPOCHS else self.epochs
+        tree |= {"schema_file": self.schema_file, "registry": self.registry}
+        tree |= {"registry_password": self.registry_password}
         return forms.given({**tree, "partitions": self.partitions, "epochs": epochs})
 
 
@@ -98,6 +108,9 @@ def kafka_topic(
     partitioner: Partitioner = "murmur2",
     partitions: int | None = None,
     epochs: str = EPOCHS,
+    schema_file: str | None = None,
+    registry: str | None = None,
+    registry_password: Secret | None = None,
     user: str | None = None,
     password: Secret | None = None,
     mechanism: str | None = None,
@@ -113,7 +126,7 @@ def kafka_topic(
         topic: The topic's name.
         servers: "host:9092", or several with commas between them.
         key: The column that is the record's key, and decides on the partition.
-        format: What a record's value is: "json", "csv", or "raw", a single column.
+        format: What a record's value is: "json", "csv", "avro", or "raw", a single column.
         value: The column for format "raw"; "value" if it is left out.
         headers: Columns that become headers, and are not in the value; or names of headers with
             their columns.
@@ -122,6 +135,9 @@ def kafka_topic(
             librdkafka does, or "fnv1a".
         partitions: Make the topic with so many partitions if it does not exist.
         epochs: The topic that says which epochs are in; it is made if it does not exist.
+        schema_file: For Avro a file with the schema; with a registry too, it is registered there.
+        registry: For Avro the address of a registry that has the schema of "<topic>-value".
+        registry_password: The password of the user in that address.
         user: For a broker with logins (SASL).
         password: The user's, as a secret.
         mechanism: "SCRAM-SHA-512" (if there is a user), "SCRAM-SHA-256" or "PLAIN".
@@ -154,6 +170,9 @@ def kafka_topic(
         partitioner=partitioner,
         partitions=partitions,
         epochs=epochs,
+        schema_file=schema_file,
+        registry=registry,
+        registry_password=registry_password,
     )
 
 
@@ -169,6 +188,9 @@ def _made(
     partitioner: str,
     partitions: int | None,
     epochs: str,
+    schema_file: str | None,
+    registry: str | None,
+    registry_password: Secret | None,
 ) -> KafkaTopic:
     for name in (topic, epochs):
         if not _NAME.fullmatch(name) or name in (".", ".."):
@@ -189,6 +211,7 @@ def _made(
         raise InvalidOption(msg, hint="choose columns with a sql stage")
     if partitions is not None and partitions < 1:
         raise InvalidOption(f"a Kafka topic cannot have {partitions} partitions", hint="1 or more")
+    _check_avro(format, schema_file, registry)
     return KafkaTopic(
         topic,
         link,
@@ -200,4 +223,20 @@ def _made(
         cast("Partitioner", partitioner),
         partitions,
         epochs,
+        schema_file,
+        registry,
+        registry_password,
     )
+
+
+def _check_avro(format: str, schema_file: str | None, registry: str | None) -> None:
+    hint = 'schema_file="orders.avsc", registry="https://host:8081", or both'
+    given = {"schema_file": schema_file, "registry": registry}
+    named = [name for name, value in given.items() if value is not None]
+    if format == "avro" and not named:
+        raise InvalidOption("a Kafka topic of Avro needs a schema", hint=hint)
+    if format != "avro" and named:
+        msg = f'{named[0]}= is for format "avro", and the format is "{format}"'
+        raise InvalidOption(msg, hint='use format="avro", or leave it out')
+    if registry is not None and not registry.startswith(("http://", "https://")):
+        raise InvalidOption(f'"{registry}" is not the address of a schema registry', hint=hint)

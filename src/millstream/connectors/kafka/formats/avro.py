@@ -8,20 +8,18 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from millstream.connectors.kafka import Kafka
+from millstream.connectors.kafka.avro_values import NUMBERED, fastavro_of
 from millstream.connectors.kafka.formats import schema_path
 from millstream.connectors.kafka.formats.plain import batch_of
 from millstream.connectors.kafka.formats.registry import Registry
 from millstream.errors import UnknownFormat
-from millstream.extras import missing
 from millstream.ingest.parse import Parser
 
-#: Before a value whose schema is in a registry: a zero, and the schema's number.
-_NUMBERED: Final = struct.Struct(">bI")
 _Decode = Callable[[bytes], Any]
 
 
@@ -31,7 +29,7 @@ def avro_parser(spec: Kafka, schema: pa.Schema, root: Path) -> Parser:
     Raises:
         UnknownFormat: The schema file is not one.
     """
-    fastavro = _fastavro()
+    fastavro = fastavro_of("a Kafka source of Avro")
     if spec.registry is not None:
         registry = Registry(spec.registry, spec.registry_password, fastavro.parse_schema)
         return _Avro(schema, _Numbered(registry, fastavro.schemaless_reader))
@@ -71,10 +69,10 @@ class _Numbered:
     read: Callable[..., Any]
 
     def __call__(self, value: bytes) -> Any:
-        if len(value) < _NUMBERED.size or value[0] != 0:
+        if len(value) < NUMBERED.size or value[0] != 0:
             raise ValueError("it does not begin with the number of a schema")
-        number = _NUMBERED.unpack_from(value)[1]
-        return _decoded(self.read, value[_NUMBERED.size :], self.registry.schema(number))
+        number = NUMBERED.unpack_from(value)[1]
+        return _decoded(self.read, value[NUMBERED.size :], self.registry.schema(number))
 
 
 def _decoded(read: Callable[..., Any], value: bytes, written: Any) -> Any:
@@ -95,12 +93,3 @@ def _decoded(read: Callable[..., Any], value: bytes, written: Any) -> Any:
     if not isinstance(found, dict):
         raise TypeError("its Avro schema is not a record")
     return found
-
-
-def _fastavro() -> Any:
-    try:
-        import fastavro
-        import fastavro.schema
-    except ImportError as error:
-        raise missing(error, "a Kafka source of Avro") or error from error
-    return fastavro
