@@ -28,15 +28,15 @@ def test_large_orders_go_from_one_topic_to_the_other_once(
     file = tmp_path / "flow.py"
     file.write_text(text.replace('ms.kafka_topic("alerts"', f'ms.kafka_topic("{sink}"'))
     orders = [{"id": n, "shop": f"s{n % 3}", "amount": 500.0 * n} for n in range(10)]
-    for partition in range(2):
-        some = [one for one in orders if one["id"] % 2 == partition]
-        produce(kafka, source, [json.dumps(one).encode() for one in some], partition=partition)
-    # Twice: the second run has nothing left to do.
-    for _ in range(2):
+    # Twice: the second run goes on where the first has stopped.
+    for begin, done in ((0, 8), (8, 10)):
+        for partition in range(2):
+            some = [one for one in orders[begin:done] if one["id"] % 2 == partition]
+            produce(kafka, source, [json.dumps(one).encode() for one in some], partition=partition)
         running = FlowRun(spark, load(file), Options(tmp_path / "data", tmp_path))
         running.start()
         try:
-            found = waited(kafka, sink, 7)
+            found = waited(kafka, sink, done - 3)
         finally:
             running.stop()
     assert sorted(found, key=lambda one: int(str(one["id"]))) == orders[3:]

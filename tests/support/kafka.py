@@ -100,21 +100,24 @@ def consume(servers: str, topic: str, *, committed: bool = True) -> list[Message
             "fetch.wait.max.ms": 10,
         }
     )
-    found: list[Message] = []
+    found: dict[int, list[Message]] = {}
     try:
-        partitions = consumer.list_topics(topic, 30).topics[topic].partitions
-        for number in sorted(partitions):
-            consumer.assign([TopicPartition(topic, number, 0)])
-            while (message := consumer.poll(30)) is not None:
-                error = message.error()
-                if error is None:
-                    found.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    break
-                else:
-                    raise AssertionError(str(error))
+        partitions = sorted(consumer.list_topics(topic, 30).topics[topic].partitions)
+        found = {number: [] for number in partitions}
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        open_ = set(partitions)
+        while open_:
+            message = consumer.poll(30)
+            if message is None:
+                pytest.fail(f"partitions {sorted(open_)} of {topic} have no end within 30 s")
+            error, number = message.error(), message.partition()
+            assert number is not None
+            if error is None:
+                found[number].append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                open_.discard(number)
             else:
-                pytest.fail(f"partition {number} of {topic} has no end within 30 s")
+                raise AssertionError(str(error))
     finally:
         consumer.close()
-    return found
+    return [message for some in found.values() for message in some]

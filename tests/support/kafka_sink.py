@@ -38,7 +38,7 @@ KEYS = 5
 
 def place(servers: str, topic: str | None = None, *, limit: int = 1_000_000) -> Place:
     """Return a topic, a new one unless it is named, and make sure of the topic of epochs."""
-    link = connection(servers)
+    link = connection(servers, options={"reconnect.backoff.max.ms": 500})
     epochs.ensure(link, EPOCHS)
     return Place("out", link, topic or new_topic(servers, 3), EPOCHS, limit)
 
