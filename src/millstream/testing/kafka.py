@@ -5,13 +5,14 @@
 
 `python -m millstream.testing.kafka [FOLDER] [--port 9092]` runs one until you press Ctrl-C. It is one
 process that is broker and controller; its topics are in the folder, and are there again when it is
-started again, also after `kill`.
+started again, also after `kill`. Without a port, a folder that has been used keeps its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import re
 import signal
 import socket
 import subprocess
@@ -27,11 +28,12 @@ from millstream.errors import RunError
 from millstream.testing.jars import jars, java
 
 VERSION: Final = "4.3.1"
-_JARS: Final = (
-    f"org.apache.kafka:kafka_2.13:{VERSION}",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
-)
-_DIGEST: Final = "44703493f36fdd469de11f9582253b50704cb5332df129e4d05466fe817483f9"
+#: The versions that are tested, with the digests of their jars.
+VERSIONS: Final = {
+    VERSION: "44703493f36fdd469de11f9582253b50704cb5332df129e4d05466fe817483f9",
+    "3.9.1": "dfa43f0751f1d34a5c29e40c7e9321ec99bccaa61b1d30f1a98e1dfd5f1b37a4",
+}
+_LOGGER: Final = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 _STARTS_WITHIN_S: Final = 60.0
 #: Of a broker that is alone: no other has copies, and groups begin at once.
 _ALONE: Final = {
@@ -49,6 +51,9 @@ _ALONE: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "num.partitions": "3",
     "auto.create.topics.enable": "false",
+    # After a kill it is let in again once its session from before is over, 9 s by default.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
 }
 _LOGGING: Final = """status = warn
 appender.console.type = Console
@@ -75,6 +80,7 @@ class Broker:
     properties: Mapping[str, str] = field(default_factory=dict)
     #: The id of its cluster, which brokers that belong together share.
     cluster: str = field(default_factory=new_cluster_id)
+    version: str = VERSION
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -86,9 +92,9 @@ class Broker:
         """Start it, and return once it answers.
 
         Raises:
-            RunError: It ends, or does not answer.
+            RunError: It ends, or does not answer, or its version is not one of `VERSIONS`.
         """
-        lib = jars(f"kafka-{VERSION}", _JARS, digest=_DIGEST)
+        lib = _lib(self.version)
         run = [java(), "-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         run += [
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
@@ -96,7 +102,9 @@ class Broker:
             f"{lib}/*",
         ]
         settings = self.folder / "server.properties"
-        if not settings.exists():
+        if settings.exists():
+            self._move(settings)
+        else:
             self._describe(settings)
             made = ["kafka.tools.StorageTool", "format", "-t", self.cluster, "-c", str(settings)]
             self._checked(subprocess.run([*run, *made], capture_output=True, check=False))
@@ -150,6 +158,13 @@ class Broker:
         )
         settings.write_text("".join(lines))
 
+    def _move(self, settings: Path) -> None:
+        """Let it listen on our port, if that is another than the last time."""
+        text, before = settings.read_text(), port_of(self.folder)
+        if before not in (None, self.port):
+            old, new = (f"PLAINTEXT://127.0.0.1:{one}" for one in (before, self.port))
+            settings.write_text(re.sub(rf"\b{re.escape(old)}\b", new, text))
+
     def _checked(self, done: subprocess.CompletedProcess[bytes]) -> None:
         if done.returncode:
             (self.folder / "server.properties").unlink()
@@ -168,6 +183,23 @@ class Broker:
         return log.read_text(errors="replace")[-800:].strip() or f"see {log}"
 
 
+def _lib(version: str) -> Path:
+    """Return the folder of a version's jars."""
+    if version not in VERSIONS:
+        msg = f"Kafka {version} is not a version that is known here"
+        raise RunError(msg, hint=f"one of {', '.join(VERSIONS)}")
+    named = (f"org.apache.kafka:kafka_2.13:{version}", _LOGGER)
+    return jars(f"kafka-{version}", named, digest=VERSIONS[version])
+
+
+def port_of(folder: Path) -> int | None:
+    """Return the port that the broker of a folder listens on; None if there was never one."""
+    settings = folder / "server.properties"
+    listens = r"^advertised\.listeners=PLAINTEXT://127\.0\.0\.1:(\d+)"
+    found = settings.exists() and re.search(listens, settings.read_text(), re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def free_port() -> int:
     """Return a port of this host that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -177,10 +209,23 @@ def free_port() -> int:
 
 @contextmanager
 def broker(
-    folder: Path, *, port: int | None = None, properties: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    port: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    version: str = VERSION,
 ) -> Iterator[Broker]:
-    """Run a broker for as long as it is needed, with its topics in a folder."""
-    found = Broker(folder, port or free_port(), properties or {})
+    """Run a broker for as long as it is needed, with its topics in a folder.
+
+    Args:
+        folder: Where its topics are; they are there again the next time.
+        port: Where it listens; the port of the last time, or a free one, if it is left out.
+        properties: Settings of server.properties, used when the folder is new.
+        version: One of `VERSIONS`.
+    """
+    found = Broker(
+        folder, port or port_of(folder) or free_port(), properties or {}, version=version
+    )
     try:
         found.start()
         yield found
