@@ -3,9 +3,10 @@
     millstream-python.tar.gz        unpacked by Spark beside each executor, as `millstream-python/`
       millstream/  pyarrow/  numpy/  ...
 
-It holds Millstream and the packages that it needs, as far as they are installed here, and those that
-are named besides. Not PySpark: executors have it with their Spark. Files are those of this system and
-this minor version of Python, which the executors must have too.
+It holds Millstream and the packages that it needs in executors, as far as they are installed here,
+and those that are named besides. Not PySpark: executors have it with their Spark. Files are those of
+this system and this minor version of Python, which the executors must have too. Modules that are
+compiled here go along: every executor would compile them again.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.util import cache_from_source
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from millstream.errors import InvalidOption
 
 OURS: Final = "millstream"
+#: The archive, in the environment: for those who cannot give an option, an engine's drivers.
+PACKAGES: Final = "MILLSTREAM_EXECUTOR_PYTHON"
 #: The folder in which executors find the packages.
 FOLDER: Final = "millstream-python"
+#: What executors may use of that which can be installed with Millstream; the rest is for drivers.
+_EXTRAS: Final = ("kafka", "patterns", "s3", "spark")
 #: What comes with Spark.
 _WITH_SPARK: Final = frozenset({"pyspark", "py4j"})
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*([^;]*)(;.*)?")
+_EXTRA: Final = re.compile(r"\bextra\s*==\s*\W(\w+)")
 #: Parts of packages that nothing loads in an executor.
 _LEFT_OUT: Final = frozenset({"__pycache__", "tests", "include"})
 
@@ -47,6 +54,9 @@ def pack(file: Path, also: Iterable[str] = (), without: Iterable[str] = ()) -> l
         with tarfile.open(part, "w:gz", compresslevel=1) as archive:
             for path, name in _files(packages):
                 archive.add(path, name, recursive=False)
+                if path.suffix == ".py" and (compiled := Path(cache_from_source(path))).is_file():
+                    inside = PurePosixPath(name).parent / "__pycache__" / compiled.name
+                    archive.add(compiled, str(inside), recursive=False)
         part.rename(file)
     finally:
         part.unlink(missing_ok=True)
@@ -70,14 +80,17 @@ def needed(also: Iterable[str] = (), without: Iterable[str] = ()) -> dict[str, D
                 msg = f'the package "{name}" is not installed here'
                 raise InvalidOption(msg, hint=f"install it: pip install {name}") from None
             continue  # of an extra, or of another system
-        waiting += _required(found[name], extras=name == OURS)
+        waiting += _required(found[name], _EXTRAS if name == OURS else ())
     return found
 
 
-def _required(package: Distribution, *, extras: bool) -> Iterator[str]:
+def _required(package: Distribution, extras: Iterable[str]) -> Iterator[str]:
     for line in package.requires or ():
         parsed = _REQUIREMENT.match(line)
-        if parsed is not None and (extras or "extra" not in (parsed[3] or "")):
+        if parsed is None:
+            continue
+        extra = _EXTRA.search(parsed[3] or "")
+        if extra is None or extra[1] in extras:
             yield parsed[1]
 
 

@@ -23,7 +23,7 @@ from millstream.spark.served.serving import embedded as in_driver
 from millstream.spark.served.serving import stop_serving
 from millstream.spark.session import home
 from millstream.spark.session.ending import ending, quieten
-from millstream.spark.session.packing import FOLDER
+from millstream.spark.session.packing import FOLDER, PACKAGES
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 IN_MEMORY: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -31,8 +31,6 @@ IN_MEMORY: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedSta
 #: What is added to our options for Spark's Java, say "-Xss4m -XX:+UseG1GC".
 JAVA_OPTIONS: Final = "MILLSTREAM_JAVA_OPTIONS"
 
-#: The archive of executors' packages, for those who cannot give an option: an engine's drivers.
-PACKAGES: Final = "MILLSTREAM_EXECUTOR_PYTHON"
 #: The Python that executors run with them, unless PYSPARK_PYTHON names another.
 _BARE: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
