@@ -33,6 +33,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 from msgspec import structs
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
@@ -44,6 +45,7 @@ from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import Numbers, flags, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
 from millstream.spark.io.late import Judge
+from millstream.spark.io.unseen import expected_here
 from millstream.spark.served.place import ServedPlace, read_place
 from millstream.switch.cut import CutColumn, Part, handed_out, passed, promised_floor
 
@@ -370,7 +372,8 @@ def _arrow_schema(settings: ReadSettings, piece: Range) -> pa.Schema:
     if piece.excerpt is not None:
         stored = piece.excerpt.schema
     elif piece.served is None:
-        stored = journal_at(settings.path).cached_reader().description.schema
+        with expected_here(settings.path):
+            stored = journal_at(settings.path).cached_reader().description.schema
     else:
         from millstream.spark.served.client import schema_at
 
@@ -450,6 +453,13 @@ def _places(place: int | None, partition: int, position: int, rows: int) -> Numb
         return None
     first = (place << (POSITION_BITS + 12)) + (partition << POSITION_BITS) + position
     return np.arange(first, first + rows, dtype=np.int64)
+
+
+def place_of(place: int | None, record: str) -> tuple[int, int]:
+    """Return what identifies a dead row: its place in its journal, or its content without one."""
+    if place is None:
+        return 0, xxhash.xxh3_64_intdigest(record.encode()) >> 1
+    return place >> POSITION_BITS, place & ((1 << POSITION_BITS) - 1)
 
 
 def _chunks(parts: Iterator[_Part]) -> Iterator[list[_Part]]:

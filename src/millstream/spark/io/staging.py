@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from millstream.journal import journal_at
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import numbers, texts
+from millstream.spark.io.unseen import expected_here
 from millstream.spark.io.unwritable import NOT_TEXT, Unwritable, sound, without_nulls
 
 if TYPE_CHECKING:  # not wanted in executors, which import this
@@ -58,7 +59,8 @@ class StageJournal:
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage the rows in this process."""
         refused: list[Unwritable] = []
-        staged = journal_at(self.path).stage(self._sound(batches, refused), self.key)
+        with expected_here(self.path):
+            staged = journal_at(self.path).stage(self._sound(batches, refused), self.key)
         yield from staged_answer([json.dumps(asdict(one)) for one in staged], refused)
 
     def _sound(
@@ -103,7 +105,10 @@ class StageFiles:
         name = f"{self.prefix}-{uuid.uuid4().hex[:8]}.{self.format}"
         refused: list[Unwritable] = []
         rows = 0
-        with _StagedFile(Path(self.folder) / name, _WRITERS[self.format]) as file:
+        with (
+            expected_here(self.folder),
+            _StagedFile(Path(self.folder) / name, _WRITERS[self.format]) as file,
+        ):
             for gathered in _gathered(batches):
                 table, found = _TAKEN[self.format](gathered)
                 refused += found

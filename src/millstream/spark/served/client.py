@@ -240,7 +240,7 @@ def run_at(
     link.runs.add(run)
     try:
         for batch in messages.in_pieces(batches):
-            data = messages.to_arrow(batch.schema, [batch])
+            data = messages.fitting(messages.to_arrow(batch.schema, [batch]))
             # A run has begun when its first rows are taken.
             while len(under_way) >= (_UNDER_WAY if sent > 1 else 1):
                 under_way.popleft().result()

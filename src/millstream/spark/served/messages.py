@@ -16,11 +16,16 @@ import msgspec
 import pyarrow as pa
 
 from millstream import errors
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, RunError
 from millstream.journal import Kind, Slice
+from millstream.links.frame import MOST_BYTES
 
 #: The Arrow data of one message, about; a single row may need more.
 PIECE_BYTES: Final = 4 << 20
+#: What a message holds at most, beside its header.
+MOST_DATA: Final = MOST_BYTES - (64 << 10)
+#: A slice without its rows in a header, about.
+_PART_BYTES: Final = 64
 _LENGTH: Final = struct.Struct("<I")
 _ALIGNED: Final = 16
 
@@ -175,6 +180,19 @@ def to_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Buffer:
     return sink.getvalue()
 
 
+def fitting(data: Any, what: str = "a row") -> Any:
+    """Return Arrow data that fits into a message.
+
+    Raises:
+        RunError: It does not, however often it is sent.
+    """
+    if len(data) > MOST_DATA:
+        msg = f"{what} of {len(data) >> 20} MB is too large to be sent between hosts"
+        hint = f"at most {MOST_DATA >> 20} MB; or mount the folders on all hosts: --serve never"
+        raise RunError(msg, hint=hint)
+    return data
+
+
 def from_arrow(data: Any) -> list[pa.RecordBatch]:
     """Return the batches of an Arrow stream; none of none."""
     if not len(data):
@@ -210,16 +228,17 @@ def bounded(slices: Iterable[Slice], most: int = PIECE_BYTES) -> Iterator[Slice]
     """Yield slices until there are enough for a message, the last one perhaps cut short."""
     size = 0
     for one in slices:
-        if one.batch is None:
-            yield one
-            continue
-        batch = smaller(one.batch, max(1, most - size) if size else most)
-        size += batch.nbytes
-        if batch.num_rows < one.batch.num_rows:
+        cut, size = one.batch, size + _PART_BYTES
+        if cut is not None:
+            cut = smaller(cut, max(1, most - size))
+            if size > _PART_BYTES and size + cut.nbytes > most:
+                return  # a large row begins the next message
+            size += cut.nbytes
+        if cut is not None and one.batch is not None and cut.num_rows < one.batch.num_rows:
             # What an entry says of the future holds once all of it is read.
-            stop = one.position + batch.num_rows
+            stop = one.position + cut.num_rows
             floor = one.floor_before
-            yield replace(one, batch=batch, stop=stop, floor_after=floor, ended=False)
+            yield replace(one, batch=cut, stop=stop, floor_after=floor, ended=False)
             return
         yield one
         if size >= most:

@@ -25,6 +25,7 @@ from millstream.spark.served.messages import (
     Busy,
     Done,
     Refused,
+    fitting,
     framed,
     to_arrow,
     unframed,
@@ -135,7 +136,7 @@ class Run:
         try:
             answers = [one for one in self._work.write(self._batches()) if one.num_rows]
             data = to_arrow(answers[0].schema, answers) if answers else b""
-            self._end(Done(0), data)
+            self._end(Done(0), fitting(data, "an answer"))
         except Exception as error:  # noqa: BLE001 (it is the task's error, which Spark reports)
             self._end(Refused.because(0, error), b"")
 

@@ -137,7 +137,8 @@ class Service:
         slices = list(messages.bounded(view.read(asked.start, asked.stop, list(asked.columns))))
         rows = [one.batch for one in slices if one.batch is not None]
         data = messages.to_arrow(rows[0].schema, rows) if rows else b""
-        return framed(messages.Done(asked.request, messages.parts_of(slices)), data)
+        done = messages.Done(asked.request, messages.parts_of(slices))
+        return framed(done, messages.fitting(data))
 
     def _view(self, asked: Read) -> PartitionReader:
         """Return a reader that sees all that is asked for: it belongs to this thread alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import shutil
 import socket
@@ -25,6 +26,8 @@ MODES: Final = ("auto", "always", "never")
 #: The environment variables for those who cannot give options: an engine's drivers.
 SERVE: Final = "MILLSTREAM_SERVE"
 PORT: Final = "MILLSTREAM_SERVE_PORT"
+#: How many ports after the given one are tried if others have it, as Spark does with its own.
+MORE_PORTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def serve(spark: SparkSession, folder: Path, mode: str = "auto", port: int = 0) 
         spark: The session.
         folder: The flow's folder, with its journals and checkpoints.
         mode: "auto", "always" or "never".
-        port: The port of the service; 0 is any free one.
+        port: The port of the service, or one of the next if others have it; 0 is any free one.
 
     Raises:
         RunError: There is no such mode, executors cannot run Millstream, or nothing can listen.
@@ -97,13 +100,11 @@ def _application(spark: SparkSession) -> str:
 
 
 def _started(spark: SparkSession, port: int, *, checkpoints: bool) -> Serving:
-    from millstream.spark.served.service import Service
-
     conf = spark.sparkContext.getConf()
     host = conf.get("spark.driver.host") or socket.gethostname()
     bound = conf.get("spark.driver.bindAddress") or host
     try:
-        service = Service(host, socket.gethostbyname(bound), port)
+        service = listening(host, socket.gethostbyname(bound), port)
     except OSError as error:
         msg = f"the service for executors cannot listen on {bound}: {error}"
         raise RunError(msg, hint="set spark.driver.bindAddress, or --serve-port") from error
@@ -112,3 +113,36 @@ def _started(spark: SparkSession, port: int, *, checkpoints: bool) -> Serving:
     made = Serving(service, file, checkpoints)
     atexit.register(made.close)
     return made
+
+
+def listening(host: str, ip: str, port: int) -> Service:
+    """Return a service on a port, or on one of the next, if others have it.
+
+    Raises:
+        OSError: None of them is free, or the address is not this host's.
+    """
+    from millstream.spark.served.service import Service
+
+    while True:
+        free = free_port(ip, port)
+        made = Service(host, ip, free)
+        if made.place.port == free or not free:
+            return made
+        made.close()  # somebody was quicker
+
+
+def free_port(ip: str, port: int) -> int:
+    """Return a port, or the first of the next that is free; 0 stands for any."""
+    if not port:
+        return 0
+    for tried in range(port, min(port + MORE_PORTS, 65535) + 1):
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind((ip, tried))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return tried
+    raise OSError(errno.EADDRINUSE, f"ports {port} to {tried} are taken")

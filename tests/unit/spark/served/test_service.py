@@ -16,7 +16,7 @@ import pytest
 
 from millstream.errors import NoAnswer, PositionUnwritten, RunError
 from millstream.journal import DeadLetter, Journal, Kind, journal_at
-from millstream.spark.served import client, messages, runs
+from millstream.spark.served import client, messages, runs, serving
 from millstream.spark.served.borrowed import PutLetters, ServedLetters, put_letters
 from millstream.spark.served.client import Link, run_at, schema_at, slices_at
 from millstream.spark.served.place import ServedPlace, read_place, write_place
@@ -99,6 +99,35 @@ class TestReading:
         assert slices[-1].stop < 4001
         assert not slices[-1].ended
 
+    @pytest.mark.parametrize(("size", "fits"), [(63 << 20, True), (65 << 20, False)])
+    def test_a_row_that_no_message_holds_is_refused_at_once(
+        self, service: Service, tmp_path: Path, size: int, fits: bool
+    ) -> None:
+        path = str(tmp_path / "large")
+        made = journal_at(path)
+        made.create(SCHEMA, time="at")
+        with made.writer(0) as writer:
+            writer.append("a", 0, rows(0, 10, "x" * 100_000))
+            writer.append("a", 10, rows(10, 1, "x" * size))
+        service.allow(path)
+        work = Gathering()
+        if fits:
+            got = list(slices_at(service.place, path, 0, 0, 11, ["v", "text"]))
+            assert [row["v"] for _, row in numbered(got)] == list(range(11))
+            assert len(got) == 2, "the large row has a message of its own"
+            with service.offered(work) as name:
+                list(run_at(service.place, name, [rows(10, 1, "x" * size)]))
+            assert work.seen == [10]
+            return
+        with pytest.raises(RunError, match="on the driver's host: a row of 65 MB is too large"):
+            list(slices_at(service.place, path, 0, 0, 11, ["v", "text"]))
+        with (
+            service.offered(work) as name,
+            pytest.raises(RunError, match="a row of 65 MB is too large"),
+        ):
+            list(run_at(service.place, name, [rows(10, 1, "x" * size)]))
+        assert work.runs == 0
+
     def test_a_journal_that_was_not_offered_is_refused(
         self, service: Service, journal: Journal
     ) -> None:
@@ -139,6 +168,7 @@ class Gathering:
     runs: int = 0
     gate: threading.Event | None = None
     error: BaseException | None = None
+    answer: str | None = None
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         self.runs += 1
@@ -152,7 +182,7 @@ class Gathering:
             self.error = error
             raise
         self.seen += mine
-        yield pa.record_batch([pa.array([sum(mine)])], names=["sum"])
+        yield pa.record_batch([pa.array([self.answer or sum(mine)])], names=["sum"])
 
 
 class TestRunning:
@@ -258,6 +288,35 @@ class TestRunning:
         with service.offered(work) as name:
             list(run_at(service.place, name, batches()))
         assert work.seen == [0, 1]
+
+    def test_an_answer_that_no_message_holds_is_refused(self, service: Service) -> None:
+        work = Gathering(answer="x" * (65 << 20))
+        with (
+            service.offered(work) as name,
+            pytest.raises(RunError, match="an answer of 65 MB is too large"),
+        ):
+            list(run_at(service.place, name, [rows(0, 1)]))
+
+
+class TestPorts:
+    def test_a_port_that_others_have_leads_to_the_next(self) -> None:
+        first = serving.listening("127.0.0.1", "127.0.0.1", 0)
+        port = first.place.port
+        second = serving.listening("127.0.0.1", "127.0.0.1", port)
+        try:
+            assert port < second.place.port <= port + serving.MORE_PORTS
+        finally:
+            first.close()
+            second.close()
+
+    def test_without_a_free_port_there_is_no_service(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(serving, "MORE_PORTS", 0)
+        first = serving.listening("127.0.0.1", "127.0.0.1", 0)
+        try:
+            with pytest.raises(OSError, match="are taken"):
+                serving.listening("127.0.0.1", "127.0.0.1", first.place.port)
+        finally:
+            first.close()
 
 
 class TestLetters:
