@@ -16,7 +16,7 @@ from millstream.engine.inboxes.intake import ARROW, JSON, NDJSON, _blocks
 from millstream.engine.inboxes.payloads import rows_of
 from millstream.errors import RequestRefused, RowsRefused
 from millstream.ingest.parse import CsvOptions, csv_parser, parse_lines, parse_rows
-from millstream.spark.stages.action import _as_json
+from millstream.spark.stages.action_work import _as_json
 from support import hostile
 
 SCHEMAS = pytest.mark.parametrize("schema", [hostile.EASY, hostile.HARD], ids=["easy", "hard"])

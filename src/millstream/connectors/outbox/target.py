@@ -44,7 +44,6 @@ from millstream.links.link import schema_of
 from millstream.links.network import Address
 from millstream.spark.daemon import settle
 from millstream.spark.failpoints import passing
-from millstream.spark.io.checkpoint import write_whole
 from millstream.spark.io.staging import run_through
 from millstream.spark.io.targets import Epoch, SinkContext, Target
 from millstream.spark.io.unwritable import Unwritable, from_json, sound
@@ -88,6 +87,8 @@ class InboxTarget(Target):
     # writing
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        from millstream.spark.io.checkpoint import write_whole  # not wanted in executors
+
         record = self._records / f"{epoch.checkpoint}-{epoch.batch:09d}.json"
         if record.exists() or _done(record).exists():
             # A repeated epoch: what was decided stands, whatever would be staged now.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from millstream.clock import MICROSECOND
-from millstream.flow.stages import Distinct
-from millstream.spark.stages.build import Builder
 from millstream.spark.stages.kind import SparkKind
 from millstream.spark.stages.ordered import State, dictionaries, keys, micros, ordered
+
+if TYPE_CHECKING:  # not wanted in executors, which import this
+    from millstream.flow.stages import Distinct
+    from millstream.spark.stages.build import Builder
 
 
 def build(stage: Distinct, builder: Builder) -> DataFrame:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millstream.errors import RunError
-from millstream.flow.stages import Fold
 from millstream.journal import DeadLetter
 from millstream.journal.plain import records
-from millstream.spark.io.source import PLACE
+from millstream.spark.io.source import PLACE, place_of
 from millstream.spark.served.borrowed import Letters, put_letters
-from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import parsed
-from millstream.spark.stages.keyless import place_of
 from millstream.spark.stages.kind import SparkKind
 from millstream.spark.stages.ordered import (
     RowFailed,
@@ -28,6 +25,10 @@ from millstream.spark.stages.ordered import (
     keys,
     ordered,
 )
+
+if TYPE_CHECKING:  # not wanted in executors, which import this
+    from millstream.flow.stages import Fold
+    from millstream.spark.stages.build import Builder
 
 
 def build(stage: Fold, builder: Builder) -> DataFrame:

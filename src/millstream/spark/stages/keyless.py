@@ -8,10 +8,9 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from millstream.journal import DeadLetter
-from millstream.spark.io.source import PLACE, POSITION_BITS
+from millstream.spark.io.source import PLACE, place_of
 from millstream.spark.served.borrowed import Letters, put_letters
 from millstream.spark.stages.ordered import pack
 
@@ -53,10 +52,3 @@ class Keyless:
             )
         )
         put_letters(self.letters, letters)
-
-
-def place_of(place: int | None, record: str) -> tuple[int, int]:
-    """Return what identifies a dead row: its place in its journal, or its content without one."""
-    if place is None:
-        return 0, xxhash.xxh3_64_intdigest(record.encode()) >> 1
-    return place >> POSITION_BITS, place & ((1 << POSITION_BITS) - 1)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from millstream.errors import InternalError
-from millstream.flow.flow import Flow
-from millstream.flow.stages import Stage
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # not wanted in executors, which import what has a kind
+    from millstream.flow.flow import Flow
+    from millstream.flow.stages import Stage
     from millstream.spark.stages.build import Builder
 
 
