@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 import millstream as ms
 from millstream.engine.engine import Engine
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.package import pack
+from millstream.spark.served import serving
+from millstream.testing.kafka import free_port
 from support.engines import drivers_of, flow_file, rows, until, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -132,6 +135,11 @@ def test_driver_engine_and_both_are_killed_and_every_event_is_processed_once(
                 assert drivers_of(data) == []
 
 
+def listening_ports(pid: int | None) -> set[int]:
+    found = psutil.Process(pid).net_connections("tcp")
+    return {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN}
+
+
 @contextmanager
 def gone_already() -> Iterator[None]:
     """The driver may have ended with its engine before we come to it."""
@@ -141,7 +149,12 @@ def gone_already() -> Iterator[None]:
         return
 
 
-def test_a_job_drains_is_resumed_and_undeployed_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_job_drains_is_resumed_and_undeployed_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setenv(serving.SERVE, "always")
+    monkeypatch.setenv(serving.PORT, str(port))
     flow, data = flow_file(tmp_path / "flow", partitions=2), tmp_path / "data"
     engine = Engine(data, master="local[2]", warm=1)
     engine.start()
@@ -152,6 +165,8 @@ def test_a_job_drains_is_resumed_and_undeployed_and_leaves_nothing(tmp_path: Pat
         engine.send("counts.events", rows(0, 100))
         until(engine, "counts", JobState.RUNNING, limit_s=LIMIT_S)
         print(f"running after {time.monotonic() - began:.1f} s, warm")
+        served = range(port, port + serving.MORE_PORTS + 1)
+        assert listening_ports(engine.status("counts").pid) & set(served), "it serves executors"
         wait_until(lambda: engine.status("counts").groups, limit_s=LIMIT_S, what="numbers")
         engine.drain("counts")
         drained = engine.wait("counts", LIMIT_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -11,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from millstream.cli.environment import secrets_beside
-from millstream.cli.options import InboxPort, Key, Master, Network, OpenWithoutKeys, Producers
+from millstream.cli.options import (
+    ExecutorPython,
+    InboxPort,
+    Key,
+    Master,
+    Network,
+    OpenWithoutKeys,
+    Producers,
+    Serve,
+    ServePort,
+)
 from millstream.cli.output import interrupted
 from millstream.cli.run import listening_at
 from millstream.errors import WrongNodes
@@ -57,6 +68,9 @@ def engine(
     producers: Producers = Path("keys"),
     open_without_keys: OpenWithoutKeys = False,
     master: Master = None,
+    executor_python: ExecutorPython = None,
+    serve: Serve = "auto",
+    serve_port: ServePort = 0,
     warm: Annotated[
         int, typer.Option(min=0, max=64, help="How many drivers to keep ready for the next jobs.")
     ] = 0,
@@ -75,6 +89,7 @@ def engine(
     listening = listening_at(
         inbox_port, network, key, producers, open_without_keys=open_without_keys
     )
+    _for_drivers(serve, serve_port, executor_python)
     from millstream.engine.access.trust import trust
     from millstream.engine.engine import Engine
     from millstream.engine.http.server import Server, Serving, guard
@@ -105,6 +120,21 @@ def engine(
                 running.close(drain_s=_DRAIN_S)
     if not json:
         print("stopped; jobs that ran continue when the engine is started again")
+
+
+def _for_drivers(serve: str, port: int, packages: Path | None) -> None:
+    """Let the drivers of this engine have what concerns their executors: it is in their environment."""
+    from millstream.spark.served import serving
+    from millstream.spark.session.packing import PACKAGES
+
+    if serve not in serving.MODES:
+        modes = ", ".join(serving.MODES)
+        raise typer.BadParameter(f"expected one of {modes}", param_hint="--serve")
+    os.environ |= {serving.SERVE: serve, serving.PORT: str(port)}
+    if packages is not None:
+        if not packages.is_file():
+            raise typer.BadParameter(f"there is no file {packages}", param_hint="--executor-python")
+        os.environ[PACKAGES] = str(packages.resolve())
 
 
 def _say(engine: Engine, server: Server, data: Path, *, json: bool) -> None:
