@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ from millstream.spark.served.service import Service
 
 pytestmark = pytest.mark.spark
 
-COUNT = 3000
+COUNT = 600
+START = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def counted(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -32,22 +34,25 @@ def counted(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return state + 1, {"k": row["k"], "at": row["at"], "n": state + 1}
 
 
-def flow_of(root: Path) -> ms.Flow:
-    start = datetime(2020, 1, 1, tzinfo=UTC)
+def source_of(root: Path, flow: ms.Flow) -> Any:
     rows = [
-        {"k": f"k{i % 5}", "v": i, "at": (start + timedelta(seconds=i)).isoformat()}
+        {"k": f"k{i % 5}", "v": i, "at": (START + timedelta(seconds=i)).isoformat()}
         for i in range(COUNT)
     ]
-    rows.append({"k": "k0", "v": -1, "at": start.isoformat()})
+    rows.append({"k": "k0", "v": -1, "at": START.isoformat()})
     (root / "events.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    origin = ms.files("events.jsonl", "k string, v long, at timestamp")
+    return flow.source("events", origin, time="at", key="k", lateness="1 minute")
+
+
+def flow_of(root: Path) -> ms.Flow:
     (root / "names.csv").write_text("k,name\n" + "".join(f"k{i},name {i}\n" for i in range(4)))
     (root / "more.jsonl").write_text("".join(f'{{"k": "k{i}", "w": {i}}}\n' for i in range(4)))
     pq.write_table(pa.table({"k": [f"k{i}" for i in range(5)], "z": range(5)}), root / "z.parquet")
     flow = ms.Flow("served")
-    origin = ms.files("events.jsonl", "k string, v long, at timestamp")
-    events = flow.source("events", origin, time="at", key="k", lateness="10 minutes")
-    hours = events.window("hours", every="10 minutes", n="count(*)", total="sum(v)")
-    hours.journal("hourly", key="k", partitions=2).sink("out", ms.jsonl("out"))
+    events = source_of(root, flow)
+    spans = events.window("spans", every="5 minutes", n="count(*)", total="sum(v)")
+    spans.journal("kept", key="k", partitions=2).sink("out", ms.jsonl("out"))
     events.fold("counts", counted, initial=0, output="k string, at timestamp, n long").sink(
         "counts", ms.parquet("counts")
     )
@@ -55,6 +60,47 @@ def flow_of(root: Path) -> ms.Flow:
     named = named.join("more", ms.table("more.jsonl"), on="k", how="left")
     named.join("z", ms.table("z.parquet"), on="k").sink("named", ms.csv("named"))
     return flow
+
+
+Results = dict[str, list[tuple[Any, ...]]]
+
+
+def expected() -> Results:
+    """Return what the sinks must hold, by plain Python."""
+    groups: dict[tuple[str, datetime], list[int]] = {}
+    steps: Counter[str] = Counter()
+    counts, named = [], []
+    for i in range(COUNT):
+        k, at = f"k{i % 5}", START + timedelta(seconds=i)
+        groups.setdefault((k, START + timedelta(minutes=i // 300 * 5)), []).append(i)
+        if i != 7:
+            steps[k] += 1
+            counts.append((k, at, steps[k]))
+        known = ("", "") if k == "k4" else (f"name {k[1]}", k[1])
+        named.append((k, str(i), *known, k[1]))
+    out = [(k, at, len(rows), sum(rows)) for (k, at), rows in groups.items()]
+    return {"out": sorted(out), "counts": sorted(counts), "named": sorted(named)}
+
+
+def found(root: Path) -> Results:
+    """Return what the sinks hold."""
+    lines = [
+        json.loads(line)
+        for file in (root / "out").glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    out = [
+        (row["k"], datetime.fromisoformat(row["window_start"]), row["n"], row["total"])
+        for row in lines
+    ]
+    tables = [pq.read_table(file).to_pylist() for file in (root / "counts").glob("*.parquet")]
+    counts = [(row["k"], row["at"], row["n"]) for rows in tables for row in rows]
+    named = [
+        tuple(row[name] for name in ("k", "v", "name", "w", "z"))
+        for file in (root / "named").glob("*.csv")
+        for row in csv.DictReader(file.read_text().splitlines())
+    ]
+    return {"out": sorted(out), "counts": sorted(counts), "named": sorted(named)}
 
 
 @pytest.fixture
@@ -77,72 +123,50 @@ def closing(spark: SparkSession) -> Iterator[SparkSession]:
     serving.stop_serving(spark)
 
 
-def results(root: Path) -> dict[str, list[str]]:
-    """Return what the sinks hold, sorted, as text."""
-    lines = {
-        name: sorted(
-            line
-            for file in (root / name).glob(f"*.{kind}")
-            for line in file.read_text().split("\n")
-        )
-        for name, kind in (("out", "jsonl"), ("named", "csv"))
-    }
-    tables = [pq.read_table(file) for file in (root / "counts").glob("*.parquet")]
-    lines["counts"] = sorted(str(row) for table in tables for row in table.to_pylist())
-    lines["named"] = [line for line in lines["named"] if line and not line.startswith("k,v")]
-    return lines
-
-
-def run(spark: SparkSession, root: Path, mode: str) -> tuple[dict[str, list[str]], int, int]:
-    root.mkdir()
-    flow = flow_of(root)
-    running = FlowRun(spark, flow, Options(root / "data", root, 1000, serve=mode))
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_executors_borrow_gives_the_results_that_they_would_have_alone(
+    closing: SparkSession, tmp_path: Path, asked: Counter[str]
+) -> None:
+    options = Options(tmp_path / "data", tmp_path, 300, serve="always")
+    running = FlowRun(closing, flow_of(tmp_path), options)
     running.start()
     try:
         assert running.wait(timeout=240)
         numbers = running.statistics()
     finally:
         running.stop()
-    return results(root), numbers.late, numbers.dead
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_what_executors_borrow_gives_the_results_that_they_have_alone(
-    closing: SparkSession, tmp_path: Path, asked: Counter[str]
-) -> None:
-    alone = run(closing, tmp_path / "alone", "auto")
-    assert not asked, "on one machine there is no service"
-    assert serving.serving(closing) is None
-    served = run(closing, tmp_path / "served", "always")
-    found = serving.serving(closing)
-    assert found is not None
-    kept = [file for file in (tmp_path / "served").rglob("*") if file.is_file()]
+    assert found(tmp_path) == expected()
+    assert (numbers.late, numbers.dead) == (1, 1), "the late row, and one on which the fold fails"
+    assert min(asked[one] for one in ("Read", "Put", "Finish")) > 0
+    served = serving.serving(closing)
+    assert served is not None
+    kept = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert kept
-    assert not [file for file in kept if found.place.secret in file.read_bytes()], "in no file"
-    assert served == alone
-    assert (served[1], served[2]) == (1, 1), "the late row, and the one on which the fold fails"
-    assert len(alone[0]["named"]) == COUNT
-    assert asked["Read"] > 0
-    assert asked["Put"] > 0
-    assert asked["Finish"] > 0
+    assert not [file for file in kept if served.place.secret in file.read_bytes()], "in no file"
+
+
+def test_on_one_machine_there_is_no_service(spark: SparkSession, tmp_path: Path) -> None:
+    serving.serve(spark, tmp_path, "auto")
+    assert serving.serving(spark) is None
 
 
 def test_state_that_executors_would_lose_is_refused(
     closing: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serving.serve(closing, tmp_path, "always")
-    found = serving.serving(closing)
-    assert found is not None
-    assert found.checkpoints, "on one machine all see them"
+    started = serving.serving(closing)
+    assert started is not None
+    assert started.checkpoints, "on one machine all see them"
     monkeypatch.setitem(
         serving._servings,
         closing.sparkContext.applicationId,
-        serving.Serving(found.service, found.file, checkpoints=False),
+        serving.Serving(started.service, started.file, checkpoints=False),
     )
-    root = tmp_path / "flow"
-    root.mkdir()
-    running = FlowRun(closing, flow_of(root), Options(root / "data", root))
+    flow = ms.Flow("lost")
+    spans = source_of(tmp_path, flow).window("spans", every="5 minutes", n="count(*)")
+    spans.sink("out", ms.jsonl("out"))
+    running = FlowRun(closing, flow, Options(tmp_path / "data", tmp_path))
     with pytest.raises(RunError, match="which the executors do not see"):
         running.start()
     assert isinstance(running.queries, dict)

@@ -22,6 +22,7 @@ import psutil
 import pyspark
 
 import millstream
+from millstream.spark.session.session import class_archive, home
 from support.namespaces import Host, Network, hosts, without
 
 DEPLOY = "org.apache.spark.deploy"
@@ -46,18 +47,14 @@ class Cluster:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of drivers of this cluster."""
-        return {
-            **os.environ,
-            "SPARK_LOCAL_IP": self.network.near_ip,
-            "PYSPARK_PYTHON": str(BARE),
-            "JDK_JAVA_OPTIONS": QUICK,
-        }
+        near = {"SPARK_LOCAL_IP": self.network.near_ip, "PYSPARK_PYTHON": str(BARE)}
+        return {**os.environ, **near, **_quickly()}
 
     def start_master(self) -> subprocess.Popen[bytes]:
         log = self.folder / "master.log"
         address = ("--host", self.network.near_ip, "--port", "0", "--webui-port", "0")
         command = [*_spark_class(), f"{DEPLOY}.master.Master", *address]
-        master = _started(command, log, self._daemons())
+        master = _started(command, log, self._daemons() | _quickly())
         self.url = said(log, r"(spark://[\d.]+:\d+)")
         return master
 
@@ -79,7 +76,11 @@ class Cluster:
         inside = [*host.prefix, *_bound(real, spark, without(folders, command, spare))]
         daemons = self._daemons() | {"SPARK_HOME": str(spark), "SPARK_LOCAL_IP": host.ip}
         self.workers.append(_started(inside, log, daemons))
-        said(log, r"(registered with master)")
+
+    def await_workers(self) -> None:
+        """Wait until all workers that were started are known to the master."""
+        for log in self.folder.glob("worker-*.log"):
+            said(log, r"(registered with master)")
 
     def kill_host(self, number: int) -> None:
         """Kill everything on a host at once, with kill -9."""
@@ -107,6 +108,7 @@ def cluster(folder: Path, hidden: Path, shared: Sequence[Path] = ()) -> Iterator
         try:
             for number in range(2):
                 made.start_worker(number)
+            made.await_workers()
             yield made
         finally:
             for driver in made.drivers:
@@ -139,6 +141,16 @@ def kill_all(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _quickly() -> dict[str, str]:
+    """Return the environment in which Java starts quickly, where all that is kept for it is seen."""
+    place, options = home.light(), QUICK
+    if place is None:
+        return {"JDK_JAVA_OPTIONS": options}
+    if home.usable(archive := class_archive(place)):
+        options += f" -XX:SharedArchiveFile={archive} -Xlog:cds*=off"
+    return {"JDK_JAVA_OPTIONS": options, "SPARK_HOME": str(place)}
 
 
 def _spark_class() -> list[str]:
