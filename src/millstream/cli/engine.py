@@ -6,6 +6,7 @@ import json as jsonlib
 import logging
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -83,9 +84,7 @@ def engine(
     It hosts the inboxes of its jobs, keeps their list, and runs a driver for each, which it starts
     again after a crash.
     """
-    if node >= of:
-        hint = f"nodes are numbered from 0 to {of - 1}"
-        raise WrongNodes(f"there is no node {node} of {of}", hint=hint)
+    _check_node(node, of)
     listening = listening_at(
         inbox_port, network, key, producers, open_without_keys=open_without_keys
     )
@@ -110,9 +109,7 @@ def engine(
             try:
                 server.start()
                 _say(running, server, data, json=json)
-                # Until a signal, or a request to stop.
-                while not seen.wait(0.2) and not server.stopped.is_set():
-                    pass
+                _until_stopped(server, seen)
             finally:
                 server.close()
         finally:
@@ -120,6 +117,18 @@ def engine(
                 running.close(drain_s=_DRAIN_S)
     if not json:
         print("stopped; jobs that ran continue when the engine is started again")
+
+
+def _check_node(node: int, of: int) -> None:
+    if node >= of:
+        hint = f"nodes are numbered from 0 to {of - 1}"
+        raise WrongNodes(f"there is no node {node} of {of}", hint=hint)
+
+
+def _until_stopped(server: Server, seen: threading.Event) -> None:
+    """Wait for a signal, or a request to stop."""
+    while not seen.wait(0.2) and not server.stopped.is_set():
+        pass
 
 
 def _for_drivers(serve: str, port: int, packages: Path | None) -> None:
