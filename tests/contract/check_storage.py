@@ -108,6 +108,18 @@ class StorageChecks:
         assert storage.read("a") is None
         assert storage.version("a") is None
 
+    def test_a_folder_is_deleted_with_all_that_is_in_it_and_nothing_else(
+        self, storage: Storage
+    ) -> None:
+        inside = [f"some/{number}" for number in range(60)] + ["some/deep/er/still"]
+        for name in (*inside, "some@2/a", "top"):
+            storage.put(name, b"x")
+        for _ in range(2):
+            storage.delete_all("some")
+            assert [name for name in inside if storage.read(name) is not None] == []
+            assert storage.list("some@2") == ["some@2/a"]
+            assert storage.list() == ["top"]
+
     def test_a_version_changes_with_the_content_and_only_then(self, storage: Storage) -> None:
         assert storage.version("a") is None
         seen = set()

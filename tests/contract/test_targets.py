@@ -19,16 +19,19 @@ from rich.console import Console as Terminal
 
 import millstream as ms
 from millstream.connectors.kafka import KafkaTopic
+from millstream.errors import MillstreamError, TakenOver
 from millstream.flow import connector
 from millstream.flow.schema import Schema
 from millstream.flow.targets import TargetSpec
+from millstream.joblog import Decided, JobLog
 from millstream.journal import journal_at
 from millstream.journal.kinds.files.layout import dead_folder
 from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.io.targets import Epoch, SinkContext, Target, Withdrawing, open_target
+from millstream.storage import Folder
 from millstream.testing.connectors import TARGET_CHECKS, check_target
 from millstream.testing.connectors.hostile import COLUMNS, NAMES
-from millstream.testing.connectors.targets import Trial, trial
+from millstream.testing.connectors.targets import Trial, some, trial
 from support import links
 
 pytestmark = pytest.mark.spark
@@ -45,10 +48,11 @@ class Place:
     spec: TargetSpec
     terminal: Terminal | None = None
 
-    def open(self) -> Target:
+    def open(self, log: JobLog | None = None, host: str = "group") -> Target:
         # The sinks of a flow may be in one database: their names tell them apart.
         name, letters = f"out_{self.root.name}", letters_beside(self.root)
-        context = SinkContext("flow", name, self.root, self.root / "group", self.terminal, letters)
+        folder = self.root / host
+        context = SinkContext("flow", name, self.root, folder, self.terminal, letters, log)
         return open_target(self.spec, context)
 
     def dead_letters(self) -> list[dict[str, Any]]:
@@ -100,8 +104,8 @@ class MemoryPlace(Place):
 
     target: Target | None = None
 
-    def open(self) -> Target:
-        self.target = self.target or super().open()
+    def open(self, log: JobLog | None = None, host: str = "group") -> Target:
+        self.target = self.target or super().open(log, host)
         return self.target
 
     def rows(self) -> list[dict[str, Any]]:
@@ -148,8 +152,8 @@ class JournalPlace:
         schema = Schema.parse(COLUMNS).arrow()
         journal_at(self.path).create(schema, partitions=2, time=None, written_by="group")
 
-    def open(self) -> Target:
-        return JournalTarget(self.path, key=None)
+    def open(self, log: JobLog | None = None, host: str = "") -> Target:
+        return JournalTarget(self.path, key=None, log=log)
 
     def rows(self) -> list[dict[str, Any]]:
         return _read(self.path)
@@ -233,6 +237,83 @@ def test_every_target_keeps_to_the_contract(
     shown = make.kind == "console"  # type: ignore[attr-defined]
     with trial(make, spark, at_least_once=shown, huge_bytes=1000 if shown else 10 << 20) as one:
         check(one)
+
+
+class Drowsy(JobLog):
+    """The log of a driver that falls asleep right before it decides, or right after."""
+
+    asleep: Callable[[], None] | None = None
+    decides_first: bool = False
+
+    def decide(self, key: str, decided: Decided) -> Decided | None:
+        sleep, self.asleep = self.asleep, None
+        if sleep is not None and not self.decides_first:
+            sleep()
+        found = super().decide(key, decided)
+        if sleep is not None and self.decides_first:
+            sleep()
+        return found
+
+
+class Drivers:
+    """Two drivers of a job on two hosts, of which the second takes over while the first sleeps."""
+
+    def __init__(self, place: Any, spark: SparkSession) -> None:
+        self.place, self.spark = place, spark
+        self.storage = Folder(place.root / "job")
+
+    def drives(self, host: str) -> tuple[Target, Drowsy]:
+        log = Drowsy(self.storage)
+        log.claim(wait=lambda _: None)
+        target = self.place.open(log, host)
+        target.prepare(self.frame([]).schema)
+        target.recover()
+        return target, log
+
+    def frame(self, rows: Any) -> Any:
+        empty = [None] * (len(NAMES) - 3)
+        return self.spark.createDataFrame([(*row, *empty) for row in rows], COLUMNS)
+
+    def write(self, driver: tuple[Target, Drowsy], batch: int, rows: Any) -> None:
+        epoch = Epoch("job", "group", "c1", batch, None, driver[1], f"offsets of {batch}")
+        driver[0].write(self.frame(rows), epoch)
+
+    def numbers(self) -> list[int]:
+        return sorted(int(row["n"]) for row in self.place.rows())
+
+
+@pytest.mark.parametrize("decides_first", [False, True], ids=["undecided", "decided"])
+def test_a_driver_that_slept_while_another_took_over_adds_nothing(
+    spark: SparkSession, make: Callable[[], Any], decides_first: bool
+) -> None:
+    place = make()
+    if not isinstance(place, Place):
+        return  # a journal of files is written on one host, under a lock
+    drivers = Drivers(place, spark)
+    first = drivers.drives("first")
+    drivers.write(first, 0, some(0))
+    seen: list[list[int]] = []
+
+    def sleep() -> None:
+        second = drivers.drives("second")
+        # The same input, as the decision has its offsets; without one, whatever there is by now.
+        drivers.write(second, 1, some(10))
+        drivers.write(second, 2, some(20))
+        seen.append(drivers.numbers())
+        second[0].close()
+
+    first[1].asleep, first[1].decides_first = sleep, decides_first
+    try:
+        drivers.write(first, 1, some(10))
+        woke = None
+    except MillstreamError as error:
+        woke = error
+    assert seen == [[0, 1, 2, 10, 11, 12, 20, 21, 22]]
+    if make.kind != "console" or not decides_first:  # type: ignore[attr-defined]
+        # A terminal shows again what was decided.
+        assert drivers.numbers() == seen[0]
+    assert decides_first or isinstance(woke, TakenOver)
+    first[0].close()
 
 
 def test_a_target_withdraws_exactly_if_its_description_says_so(

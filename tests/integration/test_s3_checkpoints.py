@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from integration.test_crash import expected, prepared, results
+from millstream.cli.checkpoint import read
 from millstream.storage import storage_at
 from support import s3 as s3_support
 from support.s3 import Server, s3a_jars
@@ -83,5 +84,7 @@ def test_a_flow_that_is_killed_goes_on_with_its_checkpoint_on_s3(
     assert jsonl == expected(rows)
     log = storage_at(f"{storage}/crash").list("log")
     assert len(log) > 5
+    shown = read("crash.minutes", tmp_path / "nothing", f"{storage}/")
+    assert shown["batch"] == shown["logged"] > 0
     state = list(tmp_path.glob(".millstream/crash/groups/*/*/state"))
     assert state == [], "nothing of Spark's is local"

@@ -166,9 +166,10 @@ def test_state_that_executors_would_lose_is_refused(
     flow = ms.Flow("lost")
     spans = source_of(tmp_path, flow).window("spans", every="5 minutes", n="count(*)")
     spans.sink("out", ms.jsonl("out"))
-    running = FlowRun(closing, flow, Options(tmp_path / "data", tmp_path))
-    with pytest.raises(RunError, match="which the executors do not see"):
-        running.start()
+    for data, storage in (("one", None), ("other", str(tmp_path / "storage"))):
+        running = FlowRun(closing, flow, Options(tmp_path / data, tmp_path, storage=storage))
+        with pytest.raises(RunError, match="which the executors do not see"):
+            running.start()
     assert isinstance(running.queries, dict)
     assert all(isinstance(one, GroupQuery) for one in running.queries.values())
 

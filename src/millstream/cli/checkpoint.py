@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from millstream.cli.options import Storage
 from millstream.cli.output import moment
 from millstream.errors import NotThere
 
@@ -24,10 +25,11 @@ def checkpoints() -> None:
 def show(
     group: Annotated[str, typer.Argument(help="FLOW.GROUP")],
     data: Annotated[Path, typer.Option(help="The data folder.")] = Path(".millstream"),
+    storage: Storage = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the last committed batch of a group, its watermark and the positions of its inputs."""
-    found = read(group, data)
+    found = read(group, data, storage)
     if json:
         print(jsonlib.dumps(found, indent=2))
         return
@@ -40,22 +42,23 @@ def show(
         print(f"  reads {name:<20} up to {positions}")
 
 
-def read(group: str, data: Path) -> dict[str, Any]:
+def read(group: str, data: Path, storage: str | None = None) -> dict[str, Any]:
     """Return the checkpoint of a group as plain data."""
     from millstream.spark.io.checkpoint import Checkpoint, recorded
 
     flow, _, name = group.partition(".")
     folder = data / flow / "groups" / name
-    record = recorded(folder) if name else None
+    address = None if storage is None else f"{storage.rstrip('/')}/{flow}/groups/{name}"
+    record = recorded(address or folder) if name else None
     if record is None:
         known = sorted(path.parent.name for path in (data / flow / "groups").glob("*/group.json"))
         raise NotThere(
-            f'there is no checkpoint of a group "{group}" in {data}',
+            f'there is no checkpoint of a group "{group}" in {storage or data}',
             hint=f"FLOW.GROUP is one of {[f'{flow}.{one}' for one in known]}"
             if known
             else "run the flow first",
         )
-    checkpoint = Checkpoint(folder, name, record["checkpoint"], {})
+    checkpoint = Checkpoint(folder, name, record["checkpoint"], {}, address)
     committed = checkpoint.committed()
     shown = moment(committed.watermark_ms) if committed and committed.watermark_ms > 0 else None
     return {

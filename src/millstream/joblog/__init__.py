@@ -12,7 +12,7 @@ slept, and no clock is compared.
 `protocol` has the rules, without I/O; `log` carries them out on a storage.
 """
 
-from millstream.joblog.entries import Decided, Holder
+from millstream.joblog.entries import Decided, Holder, State
 from millstream.joblog.log import JobLog
 
-__all__ = ["Decided", "Holder", "JobLog"]
+__all__ = ["Decided", "Holder", "JobLog", "State"]

@@ -42,6 +42,8 @@ class State(msgspec.Struct, frozen=True):
     released: bool = True
     #: The last decision of every sender and target.
     decided: dict[str, Decided] = {}
+    #: The offsets of the epoch before it, if that was decided too.
+    before: dict[str, str] = {}
     #: The record of the job's switches.
     switch: str | None = None
     #: The numbers of all claims: their slots are never freed.
@@ -130,10 +132,20 @@ def after(state: State, number: int, entry: AnyEntry) -> State:
         raise LogDamaged(f"{msg}, and the job was generation {state.generation}'s", hint=hint)
     match entry:
         case Decision():
-            return change(state, decided={**state.decided, entry.key: entry.decided})
+            return _decided(state, entry.key, entry.decided)
         case SwitchStep():
             return change(state, switch=entry.record)
         case Release():
             return change(state, released=True)
         case _:
             return state
+
+
+def _decided(state: State, key: str, decided: Decided) -> State:
+    last = state.decided.get(key)
+    offsets = last.offsets if last is not None and last.epoch == decided.epoch - 1 else ""
+    return msgspec.structs.replace(
+        state,
+        decided={**state.decided, key: decided},
+        before={**state.before, key: offsets},
+    )

@@ -44,6 +44,10 @@ class Storage(Protocol):
         """Remove a content, if it is there; after a loss of power it may be back."""
         ...
 
+    def delete_all(self, folder: str) -> None:
+        """Remove what is in a folder, and in those inside it, if there is one; may be repeated."""
+        ...
+
     def version(self, name: str) -> str | None:
         """Return what changes with the content, without reading; None if there is nothing."""
         ...

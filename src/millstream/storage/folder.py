@@ -8,6 +8,7 @@ A crash leaves the old content or the new one, and at worst a file whose name be
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -63,6 +64,9 @@ class Folder:
 
     def delete(self, name: str) -> None:
         self.disk.remove(self._file(name))
+
+    def delete_all(self, folder: str) -> None:
+        shutil.rmtree(self._file(folder), ignore_errors=True)
 
     def version(self, name: str) -> str | None:
         try:

@@ -115,6 +115,11 @@ class S3:
             except FileNotFoundError as error:
                 self._check_bucket(error)
 
+    def delete_all(self, folder: str) -> None:
+        with self._translated():
+            for found in self._store.list(f"{self._key(folder)}/"):
+                self._store.delete([one["path"] for one in found])
+
     def version(self, name: str) -> str | None:
         with self._translated():
             try:

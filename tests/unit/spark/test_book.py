@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.errors import ControlBroken
+from millstream.errors import ControlBroken, TakenOver
+from millstream.joblog import JobLog
 from millstream.spark.switching.switch_log import SwitchLog
+from millstream.storage import Folder
 from millstream.switch import machine
 from millstream.switch.machine import Entry
 from millstream.switch.record import Homes, Phase, Record
@@ -49,3 +51,46 @@ def test_a_torn_line_of_the_history_takes_no_other_with_it(tmp_path: Path) -> No
         file.write(b'{"at_us": 2, "num')
     book.note(entry(3))
     assert book.history() == (entry(1), entry(3))
+
+
+def claimed(folder: Path) -> JobLog:
+    log = JobLog(Folder(folder))
+    log.claim(wait=lambda _: None)
+    return log
+
+
+def record(number: int) -> Record:
+    return Record(number, Phase.RUNNING, "1", machine.begun("1").owners)
+
+
+def test_the_next_host_finds_the_record_in_the_log_of_the_job(tmp_path: Path) -> None:
+    log = claimed(tmp_path / "job")
+    SwitchLog(tmp_path / "here", lambda: log).write(record(7))
+    next_log = claimed(tmp_path / "job")
+    assert SwitchLog(tmp_path / "there", lambda: next_log).read() == record(7)
+
+
+def test_a_host_that_comes_back_believes_the_log_and_not_its_old_file(tmp_path: Path) -> None:
+    here = claimed(tmp_path / "job")
+    SwitchLog(tmp_path / "here", lambda: here).write(record(1))
+    there = claimed(tmp_path / "job")
+    SwitchLog(tmp_path / "there", lambda: there).write(record(2))
+    again = claimed(tmp_path / "job")
+    assert SwitchLog(tmp_path / "here", lambda: again).read() == record(2)
+
+
+def test_a_job_that_gets_a_log_goes_on_with_the_record_of_its_folder(tmp_path: Path) -> None:
+    SwitchLog(tmp_path / "here").write(record(3))
+    log = claimed(tmp_path / "job")
+    assert SwitchLog(tmp_path / "here", lambda: log).read() == record(3)
+
+
+def test_a_driver_that_was_replaced_takes_no_step(tmp_path: Path) -> None:
+    log = claimed(tmp_path / "job")
+    book = SwitchLog(tmp_path / "here", lambda: log)
+    book.write(record(1))
+    later = claimed(tmp_path / "job")
+    with pytest.raises(TakenOver):
+        book.write(record(2))
+    assert SwitchLog(tmp_path / "here").read() == record(1)
+    assert SwitchLog(tmp_path / "there", lambda: later).read() == record(1)

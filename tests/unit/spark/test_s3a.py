@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.spark.io.checkpoint import Checkpoint
 from millstream.spark.session.s3a import s3a_keys, s3a_settings
 
 SECRETS = {
@@ -41,3 +42,12 @@ def test_keys_are_given_apart(bucket: str) -> None:
 def test_a_folder_needs_neither(bucket: str, tmp_path: Path) -> None:
     for address in (None, str(tmp_path)):
         assert s3a_settings(address) == s3a_keys(address) == {}
+
+
+@pytest.mark.parametrize(
+    ("address", "on_s3"), [(None, False), ("/mnt/shared/job", False), ("s3://bucket/job", True)]
+)
+def test_only_a_bucket_is_in_reach_of_executors_everywhere(
+    address: str | None, on_s3: bool, tmp_path: Path
+) -> None:
+    assert Checkpoint(tmp_path, "sums", "abc", {}, address).on_s3 == on_s3

@@ -45,6 +45,16 @@ def test_a_version_that_retires_takes_what_only_it_had_and_leaves_named_journals
         assert left(tmp_path) == folders(tmp_path, NEW) | journals
 
 
+def test_what_retires_leaves_the_bucket_too(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    made(there)
+    for _ in range(2):
+        remove_unless(tmp_path / "here", OLD, NEW, new=False, address=str(there))
+    groups = {path for path in left(there) if path.parent.name == "groups"}
+    assert groups == {path for path in folders(there, NEW) if path.parent.name == "groups"}
+    assert left(there) >= {there / "journals" / "inner"}, "journals are not kept there"
+
+
 def test_a_version_that_was_not_wanted_leaves_nothing(tmp_path: Path) -> None:
     made(tmp_path)
     for _ in range(2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from itertools import islice
-from typing import Final
+from typing import ClassVar, Final
 
 from pyspark.sql import DataFrame
 from rich.table import Table as Grid
@@ -20,6 +20,8 @@ from millstream.terminal.console import Console as Terminal
 class ConsoleTarget(Target):
     """A table in the terminal for every epoch that has rows."""
 
+    decides: ClassVar[bool] = True
+
     def __init__(self, target: Console, context: SinkContext) -> None:
         self._most = target.rows
         self._context = context
@@ -31,6 +33,7 @@ class ConsoleTarget(Target):
         self._context.refuse(found.refused, epoch)
         if not len(found):
             return 0
+        epoch.decide(f"console:{self._context.owner}", "")
         title = f"{self._context.sink}, batch {epoch.batch}"
         grid = Grid(title=title, title_justify="left")
         for name in found.names:

@@ -22,6 +22,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import BinaryType, StringType, StructType
@@ -55,6 +56,8 @@ _log = logging.getLogger(__name__)
 
 class TopicTarget(Target):
     """A topic of Kafka; see the module's first lines."""
+
+    decides: ClassVar[bool] = True
 
     def __init__(self, spec: KafkaTopic, context: SinkContext) -> None:
         self._spec = spec
@@ -115,6 +118,9 @@ class TopicTarget(Target):
             raise RunError(msg, hint=f"restore {self._staged.parent} from a backup")
         files = self._stage(frame, epoch, name)
         if files:
+            # Whoever has decided and was replaced then finds its transactional id taken.
+            epoch.decide(f"kafka:{self._context.owner}", "")
+            passing("logged-decision")
             _sync_folder(self._staged)
             decision = Decision.of(self._sender(epoch), epoch.batch, files)
             self._decided.put(f"{name}.json", decision.to_json())

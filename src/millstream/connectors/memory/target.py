@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
@@ -17,6 +17,7 @@ class MemoryTarget(Target):
     """Rows kept in this process, for tests and notebooks."""
 
     shared = True
+    decides: ClassVar[bool] = True
 
     def __init__(self, context: SinkContext) -> None:
         self._context = context
@@ -27,6 +28,7 @@ class MemoryTarget(Target):
         found = in_python(frame.toArrow())
         self._context.refuse(found.refused, epoch)
         rows = found.dictionaries()
+        epoch.decide(f"memory:{self._context.owner}", "")
         with self._guard:
             self._epochs.setdefault((epoch.checkpoint, epoch.batch), rows)
         return len(rows)

@@ -11,8 +11,8 @@ everybody.
 
 The record is what decides: before it, whatever is staged there is ignored, and is removed there
 when the next epoch arrives; after it, exactly what it names is published, by whoever runs the group
-next. While the other side is away nothing is lost and nothing fails: the group waits, and says so
-in its log.
+next. If the job has a log, its entry there decides, and the record is a copy. While the other side
+is away nothing is lost and nothing fails: the group waits, and says so in its log.
 
     groups/<group>/outboxes/<sink>/<checkpoint>-<batch>.json     decided
     groups/<group>/outboxes/<sink>/<checkpoint>-<batch>.done     in all partitions
@@ -73,6 +73,8 @@ class Place:
 class InboxTarget(Target):
     """The inboxes of a source of another flow; see the module's first lines."""
 
+    decides: ClassVar[bool] = True
+
     def __init__(self, target: Outbox, context: SinkContext) -> None:
         """Write to `target`; keep decisions in the group's folder."""
         self._target = target
@@ -80,6 +82,7 @@ class InboxTarget(Target):
         self._name = name = context.sink
         self._place = _place(target, context.root)
         self._records = context.folder / "outboxes" / name
+        self._decider = f"outbox:{context.owner}"
         self._client: Client | None = None
         self._stopping = threading.Event()
         self._ending: threading.Thread | None = None
@@ -106,9 +109,12 @@ class InboxTarget(Target):
                 "epoch": epoch.batch,
                 "staged": [asdict(one) for one in staged],
             }
-            write_whole(record, json.dumps(decision))
+            content = epoch.decide(self._decider, json.dumps(decision))
+            passing("logged-decision")
+            if content is not None:
+                write_whole(record, content)
         passing("decided")
-        if staged:
+        if record.exists():
             self._until(lambda: self._publish(record))
         passing("published")
         # Spark repeats the last batch only.
@@ -181,6 +187,7 @@ class InboxTarget(Target):
 
     def recover(self) -> None:
         self._records.mkdir(parents=True, exist_ok=True)
+        self._take_over()
         for record in sorted(self._records.glob("*.json")):
             try:
                 self._publish(record)
@@ -194,6 +201,15 @@ class InboxTarget(Target):
                     error,
                 )
                 return
+
+    def _take_over(self) -> None:
+        """Decide here what the job's log has decided: what it names is staged in the inboxes."""
+        from millstream.spark.io.checkpoint import write_whole  # as above
+
+        for checkpoint, one in self._context.standing(self._decider).items():
+            record = self._records / f"{checkpoint}-{one.epoch:09d}.json"
+            if not record.exists() and not _done(record).exists():
+                write_whole(record, one.content)
 
     # ending
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+import xxhash
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, StructType
 
@@ -22,8 +23,12 @@ class PostgresTarget(Target):
     """A table in PostgreSQL.
 
     The key of the epoch and the sink goes into the table `millstream_epochs`, in one transaction
-    with the rows, so a repeated epoch adds nothing.
+    with the rows, so a repeated epoch adds nothing. If the job has a log, it decides right before
+    the commit: a driver that was replaced meanwhile rolls back. One that sleeps in its transaction
+    would be waited for, so whoever has the job ends the connections of those before it.
     """
+
+    decides: ClassVar[bool] = True
 
     def __init__(self, target: Postgres, context: SinkContext) -> None:
         self._target = target
@@ -44,15 +49,20 @@ class PostgresTarget(Target):
         except psycopg.ProgrammingError as error:
             msg = f'table "{self._target.table}" does not take the results: {first_line(error)}'
             raise RunError(msg, hint="compare its columns with those of the sink") from error
+        except psycopg.OperationalError as error:
+            msg = f'PostgreSQL has ended the connection of sink "{self._sink}": {first_line(error)}'
+            raise RunError(msg, hint="a new start goes on where it stopped") from error
 
     def _write(self, rows: PythonRows, epoch: Epoch, copy: Copy) -> int:
         from psycopg import sql
 
         with (
-            self._connected() as connection,
+            self._connected(_name(epoch, self._sink)) as connection,
             connection.transaction(),
             connection.cursor() as cursor,
         ):
+            if epoch.log is not None:
+                cursor.execute(_END_SLEEPERS, {"mine": _name(epoch, self._sink)})
             if not self._decided(cursor, epoch):
                 return 0
             names = sql.SQL(", ").join(sql.Identifier(name) for name in rows.names)
@@ -60,6 +70,8 @@ class PostgresTarget(Target):
             refused = copy(cursor, sql.SQL("COPY {} ({}) FROM STDIN").format(table, names), rows)
             passing("staged")
             self._context.refuse([*rows.refused, *refused], epoch)
+            epoch.decide(f"postgres:{self._context.owner}", "")
+            passing("logged-decision")
         passing("published")
         return len(rows) - len(refused)
 
@@ -115,7 +127,7 @@ class PostgresTarget(Target):
                 (moment_of(since_us),),
             )
 
-    def _connected(self) -> Any:
+    def _connected(self, name: str | None = None) -> Any:
         # psycopg is an extra; its types are not always there.
         need("postgres", "writing to PostgreSQL")
         import psycopg
@@ -123,13 +135,28 @@ class PostgresTarget(Target):
         url, password = self._target.url, self._target.password
         try:
             proof = None if password is None else value_of(password)
-            return psycopg.connect(value_of(url), password=proof)
+            return psycopg.connect(value_of(url), password=proof, application_name=name)
         except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
             # Not "from error": what psycopg says may have the whole address in it.
             reason = hidden(str(error).strip(), url, password).splitlines()[0]
             hint = f"check {url}" if isinstance(url, Secret) else "check the url of the sink"
             raise RunError(f"PostgreSQL cannot be reached: {reason}", hint=hint) from None
 
+
+def _name(epoch: Epoch, sink: str) -> str | None:
+    """Return a name for a connection: that of the epochs' sender and, at its end, of its driver."""
+    if epoch.log is None:
+        return None
+    sender = xxhash.xxh3_64_hexdigest(f"{epoch.sender}/{sink}".encode())
+    return f"millstream {sender} {epoch.log.generation:012d}"
+
+
+#: Ends the connections of the same sender whose driver had the job before this one.
+_END_SLEEPERS: Final = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE usename = current_user AND left(application_name, -12) = left(%(mine)s, -12)
+    AND application_name COLLATE "C" < %(mine)s
+"""
 
 _POSTGRES_TYPES: Final = {
     "boolean": "boolean",

@@ -98,6 +98,11 @@ class Checkpoint:
         return f"{self.address}/{self.id}".replace("s3://", "s3a://", 1)
 
     @property
+    def on_s3(self) -> bool:
+        """Whether executors reach it wherever they are."""
+        return self.address is not None and self.address.startswith("s3://")
+
+    @property
     def _storage(self) -> Storage:
         return storage_at(self.address or self.folder)
 

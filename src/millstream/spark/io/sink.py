@@ -27,7 +27,7 @@ from millstream.spark.io.late import Judge
 from millstream.spark.io.owned import owned
 from millstream.spark.io.sink_order import SinkOrder
 from millstream.spark.io.source import PLACE, Offset, judge_of
-from millstream.spark.io.targets import Epoch, Target
+from millstream.spark.io.targets import Epoch, Target, decided_offsets
 from millstream.switch.cut import newest
 from millstream.switch.starts import HIDDEN_START
 
@@ -108,10 +108,9 @@ class GroupSink:
 
     def _take_over(self, log: JobLog) -> None:
         """Let Spark go on with what is decided, and note what it will run again."""
-        sender = self.checkpoint.sender(self.job)
-        for key, one in log.state.decided.items():
-            if key.rpartition("#")[0] == sender and one.offsets:
-                self.checkpoint.restore(one.epoch, one.offsets)
+        decided = decided_offsets(log.state, self.checkpoint.sender(self.job))
+        for batch, offsets in decided.items():
+            self.checkpoint.restore(batch, offsets)
         last = self.checkpoint.last("offsets")
         self._again = None if last is None else (last, self.checkpoint.offsets(last))
 
@@ -155,6 +154,7 @@ class GroupSink:
             written = [self._written(target, rows, epoch) for target in self.targets]
             if recorder is not None:
                 self._take_down(frame, epoch, recorder)
+            epoch.settle()
         finally:
             if several:
                 frame.unpersist()

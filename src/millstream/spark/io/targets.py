@@ -23,7 +23,7 @@ import xxhash
 
 from millstream.errors import RunError
 from millstream.flow.targets import TargetSpec
-from millstream.joblog import Decided, JobLog
+from millstream.joblog import Decided, JobLog, State
 from millstream.journal import DeadLetter, journal_at
 from millstream.spark.failpoints import passing
 from millstream.spark.io.unwritable import Unwritable
@@ -66,9 +66,33 @@ class Epoch:
         found = self.log.decide(_key(self.sender, target), decided)
         return None if found is None else found.content
 
+    def settle(self) -> None:
+        """Decide the epoch if no target has: nothing came out of it, and its rows are read.
+
+        Raises:
+            TakenOver: Another driver has taken the job.
+        """
+        if self.log is not None and self.batch not in decided_offsets(self.log.state, self.sender):
+            self.decide("settled", "")
+
 
 def _key(sender: str, target: str) -> str:
     return f"{sender}#{target}"
+
+
+def decided_offsets(state: State, sender: str) -> dict[int, str]:
+    """Return what Spark had logged for a sender's last decided epoch, and for the one before it.
+
+    Spark runs the last batch again at most, and begins it where the one before it ended. A target
+    that has had nothing to publish for long knows older ones, which Spark has removed.
+    """
+    found: dict[int, str] = {}
+    for key, last in state.decided.items():
+        if key.rpartition("#")[0] == sender:
+            known = {last.epoch: last.offsets, last.epoch - 1: state.before.get(key)}
+            found |= {epoch: offsets for epoch, offsets in known.items() if offsets}
+    newest = max(found, default=0)
+    return {epoch: found[epoch] for epoch in (newest - 1, newest) if epoch in found}
 
 
 class Target(ABC):

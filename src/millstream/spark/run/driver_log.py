@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 from millstream.clock import Clock
-from millstream.errors import StorageError, TakenOver
+from millstream.errors import InvalidStorage, StorageError, TakenOver
 from millstream.joblog import JobLog
 from millstream.spark.run.version import RunContext
-from millstream.storage import checked_storage
+from millstream.storage import Folder, checked_storage
+
+#: The file of a flow's folder that names the storage it runs with.
+_PLACE: Final = "storage"
 
 
 def take_job(ground: RunContext, storage: str | None, flow: str, clock: Clock) -> None:
@@ -16,14 +21,34 @@ def take_job(ground: RunContext, storage: str | None, flow: str, clock: Clock) -
 
     Raises:
         TakenOver: Another driver has claimed it at the same time.
-        StorageError: The storage cannot be used.
+        StorageError: The storage cannot be used, or the job is elsewhere.
     """
+    check_place(ground.folder, storage)
     if storage is None:
         return
     ground.address = f"{storage.rstrip('/')}/{flow}"
     log = JobLog(checked_storage(ground.address), clock=clock)
     log.claim()
     ground.log = log
+    Folder(ground.folder).put(_PLACE, storage.rstrip("/").encode())
+
+
+def check_place(folder: Path, storage: str | None) -> None:
+    """Refuse to begin again on another storage: all results would be published once more.
+
+    Raises:
+        InvalidStorage: The job's checkpoints are elsewhere.
+    """
+    known = Folder(folder).read(_PLACE)
+    if known is not None:
+        kept, back = known.decode(), f"give --storage {known.decode()}"
+    elif any(folder.glob("groups/*/group.json")):
+        kept, back = None, "leave --storage out"
+    else:
+        return
+    if kept != (None if storage is None else storage.rstrip("/")):
+        msg = f'flow "{folder.name}" has its checkpoints in {kept or folder}'
+        raise InvalidStorage(msg, hint=f"{back}; or give another --data, and it begins again")
 
 
 def renew_job(ground: RunContext) -> None:

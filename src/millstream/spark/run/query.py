@@ -300,11 +300,11 @@ class GroupQuery:
     def _check_state(self) -> None:
         """Refuse a group whose executors would keep its state where nobody finds it again."""
         found = serving(self.spark)
-        if self.checkpoint.address is not None:
+        if self.checkpoint.on_s3:
             return
         if self.group.stateful and found is not None and not found.checkpoints:
-            msg = f'group "{self.group.name}" keeps state in {self.checkpoint.location}'
-            hint = "give --storage, or mount the folder of checkpoints on all hosts of the cluster"
+            msg = f'group "{self.group.name}" keeps state in {self.checkpoint.spark_location}'
+            hint = "give --storage s3://..., or mount the folder of checkpoints on all hosts of the cluster"
             raise RunError(f"{msg}, which the executors do not see", hint=hint)
 
     def _entry(self, name: str) -> DataFrame:

@@ -39,6 +39,7 @@ from millstream.spark.io.targets import Readable, SinkContext, Target, open_targ
 from millstream.spark.run.query import GroupQuery, inputs_of
 from millstream.spark.run.snapshot import snapshot
 from millstream.spark.stages.analyse import Analysis, analyse
+from millstream.storage import storage_at
 from millstream.switch.changes import Version
 from millstream.switch.keys import key_of
 from millstream.switch.record import Homes
@@ -343,7 +344,9 @@ def forget_readers(paths: Iterable[Path], flow: str, known: set[tuple[Path, str]
                 read.forget(one.reader)
 
 
-def remove_unless(folder: Path, gone: Homes, stays: Homes, *, new: bool) -> None:
+def remove_unless(
+    folder: Path, gone: Homes, stays: Homes, *, new: bool, address: str | None = None
+) -> None:
     """Remove checkpoints and journals of a version that another one lacks; may be repeated.
 
     Named journals that the other version has no use for stay, unless a `new` version made them and
@@ -351,7 +354,10 @@ def remove_unless(folder: Path, gone: Homes, stays: Homes, *, new: bool) -> None
     """
     for name, home in gone.groups.items():
         if stays.groups.get(name) != home:
-            shutil.rmtree(folder / "groups" / placed(name, gone.groups), ignore_errors=True)
+            place = f"groups/{placed(name, gone.groups)}"
+            shutil.rmtree(folder / place, ignore_errors=True)
+            if address is not None:
+                storage_at(address).delete_all(place)
             passing("switch-removed-group")
     for name, home in gone.journals.items():
         if stays.journals.get(name, None if new else home) != home:

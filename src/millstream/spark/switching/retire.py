@@ -9,6 +9,7 @@ from millstream.spark.run.version import remove_unless
 from millstream.spark.switching import reprocess
 from millstream.spark.switching.pair import VersionPair
 from millstream.switch.phases import Retiring
+from millstream.switch.record import Homes
 
 
 def retire(pair: VersionPair, name: str) -> None:
@@ -24,7 +25,7 @@ def retire(pair: VersionPair, name: str) -> None:
                 staying.queries[group] = query
         passing("switch-stopped")
         pair.current, pair.next = staying, None
-    remove_unless(pair.current.ground.folder, homes[name], homes[pair.state.staying], new=False)
+    _remove(pair, homes[name], homes[pair.state.staying], new=False)
     _forget(pair)
 
 
@@ -33,8 +34,13 @@ def remove(pair: VersionPair, name: str) -> None:
     homes = pair.state.job.homes
     pair.next = None
     passing("switch-stopped")
-    remove_unless(pair.current.ground.folder, homes[name], homes[pair.state.current], new=True)
+    _remove(pair, homes[name], homes[pair.state.current], new=True)
     _forget(pair)
+
+
+def _remove(pair: VersionPair, gone: Homes, stays: Homes, *, new: bool) -> None:
+    ground = pair.current.ground
+    remove_unless(ground.folder, gone, stays, new=new, address=ground.address)
 
 
 def _forget(pair: VersionPair) -> None:
