@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,61 @@ def test_journals_in_kafka_give_the_same_results_after_kills(
     journals = tmp_path / ".millstream" / "crash" / "journals"
     for name in ("events", "running"):
         assert (journals / name / "kafka.json").exists()
+
+
+#: The same for a topic: the first record of a run that is produced is the sink's claim.
+TOPIC_POINTS = {
+    "logged": 1,
+    "staged": 1,
+    "decided": 1,
+    "produced": 2,
+    "committed": 1,
+    "in": 1,
+    "published": 1,
+    "before-commit": 1,
+}
+TOPIC_FLOW = """
+import millstream as ms
+
+flow = ms.Flow("crash")
+events = flow.source(
+    "events",
+    ms.replay("events.parquet", "k string, v long, at timestamp", speed=3600),
+    time="at",
+    key="k",
+    partitions=2,
+)
+minutes = events.window("minutes", every="10 minutes", by="k", n="count(*)", top="sum(v)")
+minutes.sink("minutes", ms.kafka_topic({topic!r}, servers={servers!r}, key="k"))
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.kafka
+@pytest.mark.timeout(1200)
+def test_a_topic_has_every_result_once_after_a_kill_between_any_two_writes(
+    tmp_path: Path, kafka: str
+) -> None:
+    from support.kafka import consume, new_topic
+
+    topic = new_topic(kafka, 3)
+    (tmp_path / "flow.py").write_text(TOPIC_FLOW.format(topic=topic, servers=kafka))
+    rows = record(tmp_path, 6_000)
+    for point, number in TOPIC_POINTS.items():
+        die_at(tmp_path, point, number)
+    assert len(consume(kafka, topic)) > 0, "the kills came in the middle of the work"
+    last = start(tmp_path)
+    assert last.wait(450) == 0, (tmp_path / "output.txt").read_text()[-3000:]
+    windows: Counter[tuple[str, str]] = Counter()
+    totals: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        window = row["k"], f"{row['at']:%H:%M}"[:-1] + "0"
+        windows[window] += 1
+        totals[window] += row["v"]
+    found = [json.loads(one.value() or b"") for one in consume(kafka, topic)]
+    assert sorted((r["k"], r["window_start"][11:16], r["n"], r["top"]) for r in found) == sorted(
+        (*window, n, totals[window]) for window, n in windows.items()
+    )
 
 
 @pytest.mark.soak
