@@ -6,12 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from examples.flights import check, prepare
 
+from millstream.testing.kafka import broker
+from support.s3 import s3_server, s3a_jars
 from support.spark_hosts import BARE, Cluster, cluster, kill_all, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
@@ -114,12 +117,65 @@ named.sink("tables", ms.parquet("tables"))
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_every_flight_is_counted_once_although_a_worker_and_the_driver_are_killed(
+@pytest.mark.kafka
+@pytest.mark.timeout(1200)
+def test_a_broker_that_is_killed_takes_nothing_from_a_flow_whose_journals_it_keeps(
     tmp_path: Path,
 ) -> None:
+    count, packages = 10_000, packed(tmp_path / "packages.tar.gz", *UNNEEDED)
+    folder = tmp_path / "flow"
+    folder.mkdir()
+    rows = ({"k": f"k{i % 3}", "v": i} for i in range(count))
+    (folder / "events.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "flow.py").write_text(
+        """
+import millstream as ms
+
+flow = ms.Flow("kept")
+events = flow.source("events", ms.files("events.jsonl", "k string, v long"), key="k", partitions=2)
+odd = events.sql("odd", "SELECT * FROM events WHERE v % 2 = 1")
+odd.journal("odds", key="k", partitions=2).sink("out", ms.jsonl("out"))
+"""
+    )
+
+    def lines() -> list[str]:
+        return [
+            line for file in folder.glob("out/*.jsonl") for line in file.read_text().splitlines()
+        ]
+
+    with broker(tmp_path / "kafka") as kafka, cluster(tmp_path / "cluster", folder) as made:
+        in_kafka = ("--journals", f"kafka://{kafka.servers}", "--rows-per-batch", "500")
+        run = started(made, folder, packages, *in_kafka)
+        for _ in range(2):
+            before = len(lines())
+            wait_until(lambda: run.poll() is not None or len(lines()) > before)  # noqa: B023
+            assert run.poll() is None, "the flow had ended before the broker was killed"
+            kafka.kill()
+            kafka.start()
+        ended(run, folder)
+    assert sorted(json.loads(line)["v"] for line in lines()) == list(range(1, count, 2))
+
+
+@contextmanager
+def checkpoints(kind: str, made: Cluster, folder: Path) -> Iterator[tuple[str, ...]]:
+    """Keep checkpoints where all hosts reach them; return the options of drivers for that."""
+    if kind == "mounted":
+        yield ()
+        return
+    jars = s3a_jars(folder / "jars")
+    with s3_server(folder / "s3", made.network.near_ip) as server:
+        made.settings |= {**server.environment, "MILLSTREAM_S3_JARS": str(jars)}
+        yield ("--storage", server.new_address())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["mounted", "s3"])
+def test_every_flight_is_counted_once_although_a_worker_and_the_driver_are_killed(
+    kind: str, tmp_path: Path
+) -> None:
     packages = packed(tmp_path / "packages.tar.gz")
-    # The checkpoints alone are a folder that all hosts see: this flow has state.
+    # This flow has state: its checkpoints alone are where all hosts see them.
     flow = tmp_path / "flow" / "examples" / "flights" / "flow.py"
     _copied(tmp_path / "flow")
     prepare.prepare(flow.parent / "data", DAYS)
@@ -130,8 +186,12 @@ def test_every_flight_is_counted_once_although_a_worker_and_the_driver_are_kille
     def published() -> int:
         return len(list(totals.glob("*.parquet")))
 
-    with cluster(tmp_path / "cluster", tmp_path / "flow", [groups]) as made:
-        run = started(made, flow.parent, packages, "--rows-per-batch", "1500")
+    seen = [groups] if kind == "mounted" else []
+    with (
+        cluster(tmp_path / "cluster", tmp_path / "flow", seen) as made,
+        checkpoints(kind, made, tmp_path) as storage,
+    ):
+        run = started(made, flow.parent, packages, "--rows-per-batch", "1500", *storage)
         wait_until(lambda: run.poll() is not None or published() >= 1)
         made.kill_host(0)
         before = published()
@@ -140,7 +200,7 @@ def test_every_flight_is_counted_once_although_a_worker_and_the_driver_are_kille
         kill_all(run)
         made.start_worker(0)
         made.await_workers()
-        ended(started(made, flow.parent, packages), flow.parent)
+        ended(started(made, flow.parent, packages, *storage), flow.parent)
     journals = flow.parent / ".millstream" / "flights" / "journals"
     wanted, found = check.expected(DAYS), check.found(flow, journals)
     promises = check.checks(wanted, found, check.dead(journals))

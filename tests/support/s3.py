@@ -56,8 +56,8 @@ def _program() -> Path:
 class Server:
     """An S3 server with one bucket, whose process can be paused and started again."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, ip: str = "127.0.0.1") -> None:
+        self._folder, self._ip = folder, ip
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.bucket = "bucket"
@@ -66,7 +66,7 @@ class Server:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://{self._ip}:{self._port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -83,7 +83,7 @@ class Server:
         return f"s3://{self.bucket}/{uuid.uuid4().hex[:10]}"
 
     def start(self) -> None:
-        command = [str(_program()), "--port", f"127.0.0.1:{self._port}", "--quiet", "posix"]
+        command = [str(_program()), "--port", f"{self._ip}:{self._port}", "--quiet", "posix"]
         command += ["--sidecar", str(self._folder / "meta"), str(self._folder / "data")]
         keys = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
         with (self._folder / "log").open("ab") as log:
@@ -104,16 +104,16 @@ class Server:
 
     def _answers(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+            socket.create_connection((self._ip, self._port), timeout=1).close()
         except OSError:
             return False
         return True
 
 
 @contextmanager
-def s3_server(folder: Path) -> Iterator[Server]:
-    """Run a server for the length of a block."""
-    server = Server(folder)
+def s3_server(folder: Path, ip: str = "127.0.0.1") -> Iterator[Server]:
+    """Run a server for the length of a block, on an address of this host."""
+    server = Server(folder, ip)
     server.start()
     try:
         yield server

@@ -43,12 +43,14 @@ class Cluster:
     url: str = ""
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    #: More of the environment of drivers.
+    settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment of drivers of this cluster."""
         near = {"SPARK_LOCAL_IP": self.network.near_ip, "PYSPARK_PYTHON": str(BARE)}
-        return {**os.environ, **near, **_quickly()}
+        return {**os.environ, **near, **_quickly(), **self.settings}
 
     def start_master(self) -> subprocess.Popen[bytes]:
         log = self.folder / "master.log"
