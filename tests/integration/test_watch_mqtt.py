@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
+import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,3 +158,22 @@ def test_a_message_is_acknowledged_after_it_is_synced_and_not_before(
     first.close()
     with watching(broker, tmp_path):
         assert outside.found.get(timeout=30)["last"] == 96
+
+
+def test_a_process_with_many_open_files_is_served_too(broker: Mosquitto, tmp_path: Path) -> None:
+    """`select` waits for descriptors up to 1023 alone."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with watching(broker, tmp_path) as watcher:
+            wait_until_subscribed(broker)
+            outside = Outside(broker.port)
+            outside.send(reading(95), reading(96))
+            assert outside.found.get(timeout=30)["last"] == 96
+            outside.close()
+        assert watcher.node.counts.events == 2
+    finally:
+        for one in held:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -10,7 +10,10 @@ us while we are away; by default one of the device and the topic.
 from __future__ import annotations
 
 import os
+import select
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -69,9 +72,13 @@ class Broker:
 
     def connection(self, client: str, *, manual_ack: bool = False) -> Any:
         """Return a client of paho-mqtt that is not connected; the broker keeps its session."""
+        from paho.mqtt import client as paho
         from paho.mqtt.client import Client
         from paho.mqtt.enums import CallbackAPIVersion
 
+        # Its own, `select.select`, cannot wait for descriptors above 1023: in a process that has
+        # more open files, a connection is never made, and nothing says so.
+        vars(paho)["select"] = SimpleNamespace(select=wait_for)
         made = Client(
             CallbackAPIVersion.VERSION2,
             client_id=self.client or client,
@@ -85,3 +92,23 @@ class Broker:
         if self.tls:
             made.tls_set(ca_certs=os.environ.get("MILLSTREAM_CA") or None)
         return made
+
+
+def wait_for(
+    readable: Sequence[Any], writable: Sequence[Any], _errors: Sequence[Any], timeout: float
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Do what `select.select` does, for descriptors of any number."""
+    poll = select.poll()
+    wanted: dict[int, int] = {}
+    for mask, sockets in ((select.POLLIN, readable), (select.POLLOUT, writable)):
+        for one in sockets:
+            wanted[one.fileno()] = wanted.get(one.fileno(), 0) | mask
+    for descriptor, mask in wanted.items():
+        poll.register(descriptor, mask)  # ValueError if it is closed, as with `select.select`
+    ready = dict(poll.poll(timeout * 1000))
+    broken = select.POLLHUP | select.POLLERR
+    return (
+        [one for one in readable if ready.get(one.fileno(), 0) & (select.POLLIN | broken)],
+        [one for one in writable if ready.get(one.fileno(), 0) & (select.POLLOUT | broken)],
+        [],
+    )
