@@ -1,0 +1,38 @@
+"""Reading the whole state of a shard: for whoever looks at it or carries it elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from millstream.state.manifest import NO_TIME, Entry, load
+from millstream.state.run_file import Hashing, RunFile, hashed, merged
+
+
+def entries(
+    data: bytes,
+    open_file: Callable[[str], pa.Buffer],
+    expired: int | None = None,
+    hashing: Hashing = hashed,
+) -> Iterator[tuple[bytes, Any, int | None]]:
+    """Yield each key with its value and its time in microseconds, None if it has none.
+
+    Args:
+        data: The manifest of a shard, of any format.
+        open_file: Returns the content of a run file: `StateFiles.open`.
+        expired: Entries at or before this time are left out.
+        hashing: How keys are hashed.
+    """
+    manifest = load(data)
+    own: dict[bytes, Entry | None] = {
+        key: Entry(bytes(value), time) for key, (value, time) in manifest.fresh.items()
+    }
+    runs = [RunFile.load(open_file(run.name)) for run in manifest.runs]
+    runs.append(RunFile.of(own | dict.fromkeys(manifest.removed), hashing))
+    for key, entry in merged(runs, whole=True, expired=expired).items():
+        assert entry is not None, "what was removed is left out"
+        time = None if entry.time == NO_TIME else entry.time
+        yield key, msgspec.msgpack.decode(entry.value), time
