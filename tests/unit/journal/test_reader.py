@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import gc
 import pickle
+import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +287,22 @@ def test_a_cached_reader_is_the_same_until_the_journal_is_another(
     assert Reader.cached(filled) is first
     create(filled, schema.append(pa.field("extra", pa.int64())), time="at")
     assert Reader.cached(filled) is not first
+
+
+def test_the_readers_of_journals_that_are_gone_are_forgotten(
+    filled: Path, tmp_path: Path, batch: Any
+) -> None:
+    """A driver lives through many versions and shadows, whose journals are removed."""
+    gone = tmp_path / "gone"
+    create(gone, Reader(filled).description.schema, time="at")
+    with Writer.open(gone) as writer:
+        writer.append("a", 0, batch(1, 2))
+    assert names(Reader.cached(gone).partition(0), 0, 2) == ["1", "2"]
+    held = weakref.ref(Reader.cached(gone))
+    shutil.rmtree(gone)
+    Reader.cached(filled)
+    gc.collect()
+    assert held() is None
 
 
 def test_a_journal_that_is_not_there_is_an_error(tmp_path: Path, journal: Path) -> None:

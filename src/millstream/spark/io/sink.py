@@ -99,6 +99,15 @@ class GroupSink:
             self._publishing.release()
         return quiet
 
+    def close(self) -> None:
+        """Let go of all that holds files open: Java may keep a sink long after its query."""
+        for target in self.targets:
+            target.close()
+        if self.recorder is not None:
+            self.recorder.close()
+            self.recorder = None
+        self._readers.clear()
+
     def recover(self) -> None:
         """Finish what was decided before the last stop."""
         if self.log is not None:

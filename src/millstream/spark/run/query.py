@@ -145,10 +145,7 @@ class GroupQuery:
         committed = self.checkpoint.committed()
         if committed is not None:
             self.sink.mark_read(committed)
-        for target in self.sink.targets:
-            target.close()
-        if self.sink.recorder is not None:
-            self.sink.recorder.close()
+        self.sink.close()
 
     def caught_up(self) -> bool:
         """Tell whether everything that is in the journals has been read and committed."""

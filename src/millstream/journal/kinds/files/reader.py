@@ -12,9 +12,9 @@ only some columns are wanted: batches are small, so their other columns are in m
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
@@ -325,15 +325,34 @@ class Reader:
     @classmethod
     def cached(cls, path: Path | str) -> Reader:
         """Return this process's reader of a journal: maps and checks live on between calls."""
-        path = Path(path)
+        return _readers.get(Path(path), cls)
+
+
+R = TypeVar("R")
+
+
+class ReaderCache(Generic[R]):
+    """The readers of this process, each as long as its journal is there."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[tuple[int, int], R]] = {}
+
+    def get(self, path: Path, make: Callable[[Path], R]) -> R:
+        """Return the reader of a journal, and forget those of journals that are gone.
+
+        A process outlives many: those of a switched version and of a shadow are removed.
+        """
         identity = description_identity(path)
-        known = _readers.get(path)
+        known = self._known.get(path)
         if known is None or known[0] != identity:
-            known = _readers[path] = (identity, cls(path))
+            known = (identity, make(path))
+            kept = [(at, one) for at, one in list(self._known.items()) if at != path]
+            self._known = {at: one for at, one in kept if description_identity(at) == one[0]}
+            self._known[path] = known
         return known[1]
 
 
-_readers: dict[Path, tuple[tuple[int, int], Reader]] = {}
+_readers: ReaderCache[Reader] = ReaderCache()
 
 
 def description_identity(path: Path) -> tuple[int, int]:

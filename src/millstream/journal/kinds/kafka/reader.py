@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, cast
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import xxhash
 from millstream.errors import CorruptBatch, PositionTrimmed, RecordsGone
 from millstream.journal.base import PartitionState, Slice
 from millstream.journal.kinds.files.entry_data import Described, EntryData
-from millstream.journal.kinds.files.reader import PartitionReader, Reader, description_identity
+from millstream.journal.kinds.files.reader import PartitionReader, Reader, ReaderCache
 from millstream.journal.kinds.files.segments import Maps, Segment
 from millstream.journal.kinds.kafka.following import Follower, Topics
 from millstream.journal.kinds.kafka.records import Address, Place
@@ -146,13 +145,9 @@ class KafkaReader(Reader):
         return KafkaPartitionReader(self._topics, self._described, number)
 
 
-_readers: dict[Path, tuple[tuple[int, int], KafkaReader]] = {}
+_readers: ReaderCache[KafkaReader] = ReaderCache()
 
 
 def cached_reader(topics: Topics) -> KafkaReader:
     """Return this process's reader of a journal."""
-    identity = description_identity(topics.path)
-    known = _readers.get(topics.path)
-    if known is None or known[0] != identity:
-        known = _readers[topics.path] = (identity, KafkaReader(topics))
-    return known[1]
+    return _readers.get(topics.path, lambda _path: KafkaReader(topics))
