@@ -194,6 +194,24 @@ class Publisher(ABC):
         if self._stopping.is_set():
             raise LinkClosed(f'sink "{self._place.sink}" was stopped while it wrote')
 
+    def _fatal(self, error: SystemError) -> KafkaError:
+        """Return what librdkafka calls fatal: it is raised beneath the callbacks of deliveries.
+
+        One of these may take the exception away; the producer still has it then.
+        """
+        from confluent_kafka import KafkaException
+
+        if isinstance(error.__cause__, KafkaException):
+            return error.__cause__.args[0]  # type: ignore[no-any-return]
+        if self._failed is not None:
+            return self._failed
+        try:
+            if self._producer is not None:
+                self._producer.begin_transaction()
+        except KafkaException as found:
+            return found.args[0]  # type: ignore[no-any-return]
+        raise error
+
     def _until(self, attempt: Callable[[], _Found]) -> _Found:
         """Try until it is done, each time with another producer."""
         from confluent_kafka import KafkaException
@@ -206,10 +224,7 @@ class Publisher(ABC):
             except KafkaException as error:
                 reason: MillstreamError = self._judged(self._failed or error.args[0])
             except SystemError as error:
-                # What librdkafka calls fatal is raised beneath the callbacks of deliveries.
-                if not isinstance(error.__cause__, KafkaException):
-                    raise
-                reason = self._judged(error.__cause__.args[0])
+                reason = self._judged(self._fatal(error))
             except BrokerAway as error:
                 reason = error
             self.close()
