@@ -100,6 +100,13 @@ class StorageChecks:
         storage.delete("some/a")
         assert storage.list("some") == ["some/b"]
 
+    def test_sizes_are_of_all_that_is_in_a_folder_and_below_it(self, storage: Storage) -> None:
+        assert storage.sizes() == storage.sizes("some") == {}
+        for name, size in (("some/b", 3), ("some/deep/er/a", 0), ("some@2/a", 1), ("top", 2)):
+            storage.put(name, bytes(size))
+        assert storage.sizes("some") == {"some/b": 3, "some/deep/er/a": 0}
+        assert storage.sizes() == {"some/b": 3, "some/deep/er/a": 0, "some@2/a": 1, "top": 2}
+
     def test_what_is_deleted_twice_is_gone(self, storage: Storage) -> None:
         storage.put("a", b"one")
         storage.delete("a")

@@ -45,7 +45,7 @@ GROUPS: Final = {
     "actions": "Store programs on an engine.",
     "scheme": "Check schemes of runtimes.",
     "journal": "Look into journals, and repair them.",
-    "checkpoint": "Show the checkpoints of groups.",
+    "checkpoint": "Show, compare and verify the checkpoints of groups.",
     "keys": "Create and show keys.",
     "token": "Create, list and revoke the tokens of an engine.",
 }

@@ -54,6 +54,10 @@ class JobLog:
             raise InternalError("a job's log is used before the job is claimed")
         return self._log
 
+    def peek(self) -> State:
+        """Return what all entries amount to now, whoever has the job; nothing is claimed."""
+        return self._run(protocol.load()).state
+
     def claim(self, *, wait: Callable[[float], object] = time.sleep) -> int:
         """Take the job once nobody seems to have it; return this driver's generation.
 

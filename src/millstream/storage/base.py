@@ -40,6 +40,10 @@ class Storage(Protocol):
         """Return the names directly in a folder, sorted."""
         ...
 
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the names in a folder and in those inside it, sorted, each with its bytes."""
+        ...
+
     def delete(self, name: str) -> None:
         """Remove a content, if it is there; after a loss of power it may be back."""
         ...

@@ -8,8 +8,10 @@ A crash leaves the old content or the new one, and at worst a file whose name be
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -61,6 +63,15 @@ class Folder:
             return []
         prefix = f"{folder}/" if folder else ""
         return [f"{prefix}{name}" for name in names if not name.startswith(".")]
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        found: dict[str, int] = {}
+        for within, folders, files in os.walk(self._file(folder) if folder else self.path):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for file in (Path(within, name) for name in files if not name.startswith(".")):
+                with suppress(*_GONE):  # meanwhile
+                    found[file.relative_to(self.path).as_posix()] = file.stat().st_size
+        return dict(sorted(found.items()))
 
     def delete(self, name: str) -> None:
         self.disk.remove(self._file(name))

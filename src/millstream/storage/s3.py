@@ -108,6 +108,18 @@ class S3:
         names = [one["path"][begin:] for one in found["objects"]]
         return sorted(name for name in names if not PurePosixPath(name).name.startswith("."))
 
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        prefix = f"{self._key(folder)}/" if folder else f"{self.prefix}/" if self.prefix else ""
+        with self._translated():
+            found = [one for part in self._store.list(prefix or None) for one in part]
+        begin = len(self.prefix) + 1 if self.prefix else 0
+        names = {one["path"][begin:]: one["size"] for one in found}
+        return {
+            name: size
+            for name, size in sorted(names.items())
+            if not any(part.startswith(".") for part in PurePosixPath(name).parts)
+        }
+
     def delete(self, name: str) -> None:
         with self._translated():
             try:
