@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -43,6 +44,7 @@ from millstream.errors import (
 )
 from millstream.links.client import connect
 from millstream.links.host import Listening
+from support.checkpoints import DESCRIPTION, ID, shop, written
 from support.engines import (
     drivers_of,
     flow_file,
@@ -620,3 +622,26 @@ def test_senders_wait_while_more_rows_are_unread_than_a_job_lets_wait(
     (root / "slow").unlink()
     wait_until(lambda: engine.status("counts").inboxes[0].free > 0)
     assert engine.send("counts.events", rows(11, 12), timeout=60) == 1
+
+
+def test_a_driver_is_asked_for_state_while_it_runs(engine: Engine, tmp_path: Path) -> None:
+    deployed(engine, tmp_path)
+    with pytest.raises(NotThere, match='there is no job "counts"'):
+        engine.states("counts")
+    group = shop(tmp_path / "data" / "jobs" / "counts" / "made")
+    with_window = {**DESCRIPTION, "stages": {"sums": {"kind": "window", "input": "sales"}}}
+    written(group / "group.json", json.dumps({"checkpoint": ID, "description": with_window}))
+    shutil.rmtree(group / ID / "state" / "1")
+    metadata = group / ID / "state/0/_metadata/v2/0"
+    metadata.write_text(
+        metadata.read_text().replace("transformWithStateInPandasExec", "stateStoreSave")
+    )
+    shutil.copytree(group.parent, tmp_path / "data/jobs/counts/counts/groups")
+    (found,) = engine.states("counts")
+    assert (found.group, found.stage, found.kind, found.batch) == ("sums", "sums", "window", 3)
+    with pytest.raises(NotThere, match="cannot be shown by key"):
+        engine.state_rows("counts", "sums", key=None, at=None, limit=1)
+    engine.drain("counts")
+    until(engine, "counts", DRAINED)
+    with pytest.raises(InvalidTransition, match='job "counts" does not run'):
+        engine.states("counts")

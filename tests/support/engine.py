@@ -17,6 +17,7 @@ from millstream.engine.job_queries import journal_of
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Job, JobState
+from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import (
     CopyStatus,
     GroupStatus,
@@ -39,6 +40,7 @@ from millstream.errors import (
     JobExists,
     JobsRunning,
     NoSuchJob,
+    NotThere,
     RequestRefused,
     SwitchImpossible,
     SwitchRefused,
@@ -194,6 +196,23 @@ class PeerEngine:
         return self.begin(prepared.name, places, driver=True)
 
     # looking
+
+    def states(self, job: str) -> list[StageStatus]:
+        self._job(job)
+        columns = {"k": "string", "n": "int64"}
+        one = StageStatus(
+            group="g", stage="counted", kind="fold", batch=7, bytes=9, keys=1, columns=columns
+        )
+        return [one]
+
+    def state_rows(
+        self, job: str, stage: str, *, key: str | None, at: int | None, limit: int
+    ) -> StateRows:
+        self._job(job)
+        if stage != "counted":
+            raise NotThere(f'job "{job}" has no stage "{stage}" with state')
+        rows = [{"k": "a", "n": 3}] if key in (None, "a") else []
+        return StateRows(stage=stage, kind="fold", batch=7 if at is None else at, keys=1, rows=rows)
 
     def jobs(self) -> list[JobStatus]:
         return [self.status(name) for name in list(self._jobs)]

@@ -46,6 +46,7 @@ GROUPS: Final = {
     "scheme": "Check schemes of runtimes.",
     "journal": "Look into journals, and repair them.",
     "checkpoint": "Show, compare and verify the checkpoints of groups.",
+    "state": "Look at what stages keep for each key.",
     "keys": "Create and show keys.",
     "token": "Create, list and revoke the tokens of an engine.",
 }

@@ -86,6 +86,10 @@ class EngineClient:
     def get(self, path: str, kind: type[Answer], **query: Any) -> Answer:
         return self._ask("GET", path, kind, query)
 
+    def get_slowly(self, path: str, kind: type[Answer], **query: Any) -> Answer:
+        """Ask for what a driver asks Spark for."""
+        return self._ask("GET", path, kind, query, extra=PLANNING_S)
+
     def post(
         self, path: str, kind: type[Answer], body: Any = None, *, extra: float = 0.0, **query: Any
     ) -> Answer:
@@ -242,6 +246,10 @@ def job_path(job: str, what: str | None = None) -> str:
 def journal_path(job: str, journal: str, what: str | None = None) -> str:
     path = f"{job_path(job)}/journals/{quote(journal, safe='')}"
     return path if what is None else f"{path}/{what}"
+
+
+def state_path(job: str, stage: str) -> str:
+    return f"{job_path(job)}/state/{quote(stage, safe='')}/rows"
 
 
 def content_path(sha256: str) -> str:

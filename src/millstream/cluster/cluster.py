@@ -29,6 +29,7 @@ from millstream.cluster.client import (
     content_path,
     job_path,
     journal_path,
+    state_path,
 )
 from millstream.cluster.programs import Programs
 from millstream.cluster.switches import JobSwitches
@@ -41,6 +42,7 @@ from millstream.engine.http.messages import (
 )
 from millstream.engine.jobs.lifecycle import SETTLED, JobState
 from millstream.engine.jobs.package import pack
+from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import Happening, JobStatus, Peer, Place, Prepared, SourceStatus
 from millstream.engine.programs.contents import Content
 from millstream.errors import EngineAway, EnginesDiffer, MillstreamError
@@ -178,6 +180,23 @@ class Cluster(Programs, JobSwitches):
         """Compare a journal with its checksums, which reads all of it."""
         path = journal_path(job, name, "verify")
         return self._driver(job).post(path, VerifiedJournal, extra=_VERIFYING_S)
+
+    def states(self, job: str) -> list[StageStatus]:
+        """Return the stages of a job that keep state, as its driver reads them."""
+        return self._driver(job).get_slowly(job_path(job, "state"), list[StageStatus])
+
+    def state_rows(
+        self,
+        job: str,
+        stage: str,
+        *,
+        key: str | None = None,
+        at: int | None = None,
+        limit: int = 100,
+    ) -> StateRows:
+        """Return the state of a stage as of one committed batch, a row for each key."""
+        path = state_path(job, stage)
+        return self._driver(job).get_slowly(path, StateRows, key=key, at=at, limit=limit)
 
     def history(self, job: str) -> list[Happening]:
         """Return what has happened to a job, on all engines, oldest first."""

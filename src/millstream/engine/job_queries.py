@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from millstream.clock import iso
+from millstream.engine.driver.protocol import ReadState, StateRead
 from millstream.engine.job_status import job_status
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import Happening, JobStatus, VersionStatus
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.parts import Parts
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.switch_service import version_statuses
-from millstream.errors import EngineClosed, JournalMissing, NoSuchJob
+from millstream.errors import (
+    EngineClosed,
+    InvalidTransition,
+    JournalMissing,
+    NoSuchJob,
+    NotThere,
+)
 from millstream.journal import Journal, journals_in
 from millstream.journal.health import Summary
 from millstream.links.network import Address
+
+#: How long a driver may take to read state: it runs batches meanwhile.
+STATE_S: Final = 120.0
 
 
 class JobQueries:
@@ -140,6 +151,36 @@ class JobQueries:
             JournalMissing: There is none.
         """
         return journal_of(self._folders.flow(self._found(job).name), name)
+
+    def states(self, job: str) -> list[StageStatus]:
+        """Return the stages of a job that keep state, as its driver reads them.
+
+        Raises:
+            InvalidTransition: The job does not run.
+        """
+        return self._read_state(job, ReadState(number=0)).stages or []
+
+    def state_rows(
+        self, job: str, stage: str, *, key: str | None, at: int | None, limit: int
+    ) -> StateRows:
+        """Return the state of a stage, as the job's driver reads it.
+
+        Raises:
+            InvalidTransition: The job does not run.
+            NotThere: It has no such stage, or no such batch (any more).
+        """
+        asked = ReadState(number=0, stage=stage, key=key, at=at, limit=limit)
+        found = self._read_state(job, asked).rows
+        if found is None:
+            raise NotThere(f'job "{job}" has no stage "{stage}" with state')
+        return found
+
+    def _read_state(self, job: str, asked: ReadState) -> StateRead:
+        managed = self._managed(job)
+        if managed.driver is None or not managed.running:
+            hint = "where its data folder is, millstream state shows it: give --data, not --engine"
+            raise InvalidTransition(f'job "{managed.name}" does not run', hint=hint)
+        return managed.driver.read_state(asked, STATE_S)
 
     def versions(self, job: str) -> list[VersionStatus]:
         """Return the versions of a job, oldest first."""

@@ -21,14 +21,25 @@ from support.engine import PeerEngine
 from support.links import stored
 from support.served import EVENTS, Served, serving
 
-PRIVATE = ("/contents/{sha256}/bytes", "/audit", "/jobs/{job}/journals/{journal}/rows")
+PRIVATE = (
+    "/contents/{sha256}/bytes",
+    "/audit",
+    "/jobs/{job}/journals/{journal}/rows",
+    "/jobs/{job}/state/{stage}/rows",
+)
 GUARDED = [one for one in OPERATIONS if one.method != "GET" or one.path in PRIVATE]
 READS = [operation for operation in OPERATIONS if operation not in GUARDED]
 
 
 def path_of(path: str) -> str:
     return path.format(
-        job="f", source="s", journal="s", name="echo", sha256="0" * 64, node="filter"
+        job="f",
+        source="s",
+        journal="s",
+        stage="counted",
+        name="echo",
+        sha256="0" * 64,
+        node="filter",
     )
 
 

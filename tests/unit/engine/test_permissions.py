@@ -23,7 +23,7 @@ from support.served import PACKAGE, Served
 ROUTES = {
     "nothing": "home docs health ready",
     "any token": "engine openapi",
-    "look": "metrics jobs job groups journals journal journal_rows statistics history logs versions "
+    "look": "metrics jobs job groups journals journal journal_rows states state_rows statistics history logs versions "
     "wait actions action content",
     "send": "send",
     "operate": "undeploy drain resume give_up settled missed remove_action stop verify_journal",
@@ -120,6 +120,7 @@ def test_every_route_permits_every_kind_of_token_what_it_may_and_no_more(opened:
         "job": "f",
         "source": "s",
         "journal": "s",
+        "stage": "counted",
         "name": "echo",
         "sha256": "0" * 64,
         "node": "filter",

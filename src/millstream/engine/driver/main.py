@@ -23,6 +23,7 @@ from millstream import ingest
 from millstream.actions import scheme as schemes
 from millstream.actions.parent import end_with_parent
 from millstream.engine.driver import protocol
+from millstream.engine.driver.state_reading import begin_reading
 from millstream.engine.jobs.switch_record import Begin, Compare, Share
 from millstream.engine.schemes import mixing
 from millstream.errors import MillstreamError
@@ -76,6 +77,8 @@ class Driver:
         self._draining: protocol.Drain | None = None
         self._versions: DriverVersions | None = None
         self._reported_at = 0.0
+        #: Where its checkpoints are, if they are not in its folder.
+        self._storage: str | None = None
 
     def serve(self, *, warm: bool = False) -> int:
         """Carry out commands until there is nothing left to do; return the exit code.
@@ -197,7 +200,7 @@ class Driver:
             binaries=binaries,
             **how.options,
         )
-        spark = self._start_spark()
+        spark, self._storage = self._start_spark(), options.storage
         # The flow's modules are those of the package, wherever its paths count from.
         ship_modules(Path(how.flow).parent)
         terminal = Console(stderr=True, width=200)
@@ -264,6 +267,10 @@ class Driver:
                 self._line.report(self._shared(command, running))
             case Begin():
                 self._begin(command, running)
+            case protocol.ReadState():
+                begin_reading(
+                    self._line, self._start_spark(), running.folder, self._storage, command
+                )
             case protocol.AbortSwitch():
                 # It may be past its cut, or over: the reports show that.
                 with contextlib.suppress(MillstreamError):

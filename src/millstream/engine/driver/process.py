@@ -67,6 +67,8 @@ class DriverProcess:
         self._mark = uuid.uuid4().hex
         self._on_report, self._on_exit = on_report, on_exit
         self._answers: deque[protocol.Answer] = deque()
+        self._states: dict[int, protocol.StateRead] = {}
+        self._numbers = itertools.count(1)
         self._answered = threading.Condition()
         self._gone = False
         self._log = Log()
@@ -133,6 +135,27 @@ class DriverProcess:
             raise DriverFailed(f"driver {self.pid} sent another answer: {type(found).__name__}")
         return found
 
+    def read_state(self, asked: protocol.ReadState, timeout: float) -> protocol.StateRead:
+        """Ask for the state of the job's stages; several may be asked for at once.
+
+        Raises:
+            MillstreamError: Why it cannot be read.
+            DriverFailed: It did not answer.
+        """
+        with self._answered:
+            number = next(self._numbers)
+        self.send(msgspec.structs.replace(asked, number=number))
+        with self._answered:
+            self._answered.wait_for(
+                lambda: number in self._states or self._gone or self.failed, timeout
+            )
+            found = self._states.pop(number, None)
+        if found is None:
+            raise DriverFailed(f"driver {self.pid} did not answer")
+        if found.failure is not None:
+            raise protocol.error_of(found.failure)
+        return found
+
     def run(self, how: protocol.Run) -> None:
         """Run a flow; from here on what the driver prints goes to its log."""
         self._log.open(Path(how.log))
@@ -163,6 +186,8 @@ class DriverProcess:
                     self.failed = report
                 case protocol.Warm():
                     self.warm = True
+                case protocol.StateRead():
+                    self._states[report.number] = report
                 case _ if isinstance(report, protocol.Answer):
                     self._answers.append(report)
             self._answered.notify_all()

@@ -1,8 +1,10 @@
 """The pipe between an engine and a driver: JSON, one object a line, on stdin and stdout.
 
     engine ── commands ──▶  Describe  Declare  Run  Drain  Compare  Begin  Share  AbortSwitch  Stop
+                            ReadState
     engine ◀── reports ───  Warm  Described  Declared  Ready  Statistics  Drained  Finished  Failed
                             SwitchPlanned  KeysShared  Refused  SwitchRecovered  SwitchMoved
+                            StateRead
 
 Each is a struct, tagged with its name. An engine starts drivers of its own version only, so either
 side may change together with the other.
@@ -23,6 +25,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from millstream import errors
+from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import Peer
 from millstream.engine.jobs.switch_record import Begin, Compare, Planned, RecoveredState, Share
 from millstream.errors import (
@@ -86,11 +89,23 @@ class AbortSwitch(msgspec.Struct, frozen=True, tag=True):
     """Abort a switch that is not past its cut."""
 
 
+class ReadState(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Read the state of a stage, or list the stages that have any; `StateRead` has the number."""
+
+    number: int
+    stage: str | None = None
+    key: str | None = None
+    at: int | None = None
+    limit: int = 100
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """Stop between two batches."""
 
 
-Command = Describe | Declare | Run | Drain | Compare | Begin | Share | AbortSwitch | Stop
+Command = (
+    Describe | Declare | Run | Drain | Compare | Begin | Share | AbortSwitch | ReadState | Stop
+)
 
 
 # reports
@@ -175,10 +190,28 @@ class SwitchMoved(msgspec.Struct, frozen=True, tag=True):
     switch: SwitchProgress
 
 
+class StateRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to `ReadState`, in whatever order these come: one of the three."""
+
+    number: int
+    stages: list[StageStatus] | None = None
+    rows: StateRows | None = None
+    failure: Failed | None = None
+
+
 #: What answers a command that was asked with `DriverProcess.ask`.
 Answer = Described | Declared | SwitchPlanned | KeysShared | Refused
 Report = (
-    Answer | Warm | Ready | Statistics | Drained | Finished | Failed | SwitchRecovered | SwitchMoved
+    Answer
+    | Warm
+    | Ready
+    | Statistics
+    | Drained
+    | Finished
+    | Failed
+    | SwitchRecovered
+    | SwitchMoved
+    | StateRead
 )
 
 
@@ -188,6 +221,7 @@ class Line:
     def __init__(self, commands: BinaryIO, reports: BinaryIO) -> None:
         self._commands, self._reports = commands, reports
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._guard = threading.Lock()
         threading.Thread(target=self._listen, name="engine", daemon=True).start()
 
     @classmethod
@@ -219,9 +253,11 @@ class Line:
         self._queue.put(None)
 
     def report(self, report: Report) -> None:
+        """Report something; any thread may."""
         try:
-            self._reports.write(msgspec.json.encode(report) + b"\n")
-            self._reports.flush()
+            with self._guard:
+                self._reports.write(msgspec.json.encode(report) + b"\n")
+                self._reports.flush()
         except OSError:
             end_at_once()
 

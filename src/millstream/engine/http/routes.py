@@ -4,6 +4,7 @@
     GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
     GET     /jobs/{job}/journals/{journal}    /jobs/{job}/journals/{journal}/rows
     POST    /jobs/{job}/journals/{journal}/verify
+    GET     /jobs/{job}/state    /jobs/{job}/state/{stage}/rows
     GET     /actions    /actions/{name}    /contents/{sha256}    /contents/{sha256}/bytes
     POST    /jobs    /prepare    /stop    /actions/{name}    /contents/{sha256}
     POST    /jobs/{job}/drain, resume, wait; between engines begin, settled, missed, runtimes/{node}
@@ -28,6 +29,7 @@ from millstream.engine.access.audit import AuditEntry
 from millstream.engine.access.permissions import Need
 from millstream.engine.http import docs_page, operations
 from millstream.engine.http import journal_operations as shown
+from millstream.engine.http import state_operations as kept
 from millstream.engine.http.api import HTML, Api, Asked, Text
 from millstream.engine.http.messages import (
     Beginning,
@@ -50,6 +52,7 @@ from millstream.engine.http.messages import (
 from millstream.engine.http.openapi import OCTETS, Operation, Parameter, describe
 from millstream.engine.inboxes import intake
 from millstream.engine.inboxes.intake import Taken
+from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import (
     BinaryStatus,
     EngineStatus,
@@ -91,6 +94,7 @@ _Moment = Annotated[
 ]
 _Entries = Annotated[int, Meta(ge=1, le=100_000)]
 _Sender = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$")]
+_Key = Annotated[str, Meta(min_length=1, max_length=4096)]
 _Partition = Annotated[int, Meta(ge=0, le=100_000)]
 _Rows = Annotated[int, Meta(ge=1, le=10_000)]
 _Number = Annotated[int, Meta(ge=0, le=1 << 60)]
@@ -110,6 +114,7 @@ _IN_PATH: Final = {
         "journal", _Name, "A journal of the job; with .dead, its dead letters.", "path"
     ),
     "node": Parameter("node", _Name, "A node of the job's scheme.", "path"),
+    "stage": Parameter("stage", _Name, "A stage; GROUP.STAGE if several groups have it.", "path"),
     "source": Parameter(
         "source", _Name, "A source of the flow that takes events from programs.", "path"
     ),
@@ -202,6 +207,18 @@ OPERATIONS: Final[Sequence[Operation]] = (
     _route(
         "POST /jobs/{job}/journals/{journal}/verify",
         *(shown.verify_journal, Need.OPERATE, VerifiedJournal),
+    ),
+    _route(
+        *("GET /jobs/{job}/state", kept.states, Need.LOOK, list[StageStatus]),
+        refusals=(409,),
+    ),
+    _route(
+        *("GET /jobs/{job}/state/{stage}/rows", kept.state_rows, Need.LOOK, StateRows),
+        Parameter("key", _Key, "Only this key: its values with commas in between, or as JSON."),
+        Parameter("at", _Number, "As of an earlier committed batch."),
+        Parameter("limit", _Rows, "How many keys at most.", default=100),
+        refusals=(409,),
+        rows=True,
     ),
     _route("GET /jobs/{job}/statistics", operations.statistics, Need.LOOK, dict[str, Any]),
     _route("GET /jobs/{job}/history", operations.history, Need.LOOK, list[Happening]),

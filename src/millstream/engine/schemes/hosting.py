@@ -235,6 +235,8 @@ class SchemeRun:
                         self._line.report(
                             protocol.Refused(protocol.failure(no_switch(self._scheme)))
                         )
+                    case protocol.ReadState(number=number):
+                        self._line.report(protocol.StateRead(number=number, stages=[]))
                 if self._supervisor.done:
                     return self._ended()
         finally:

@@ -17,7 +17,7 @@ from millstream.errors import MillstreamError, NotThere
 from millstream.joblog import Decided, JobLog
 from millstream.journal import journal_at
 from millstream.storage import Folder
-from unit.spark.inspection.checkpoints import DESCRIPTION, ID, SCHEMA, epoch, logged, shop, written
+from support.checkpoints import DESCRIPTION, ID, SCHEMA, epoch, logged, shop, written
 
 
 def invoke(tmp_path: Path, *words: str, code: int = 0) -> str:

@@ -1,0 +1,175 @@
+"""`millstream state ls | show | export`: what the stages of a job keep for each key.
+
+A job is the flow of a run, in DATA/FLOW, or a job in the data folder of an engine. It may run
+meanwhile: what is read is the state of one committed batch, and nothing is locked. With `--engine`
+the job's driver reads it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.jobs import cluster
+from millstream.cli.options import Engines, Json, Storage, TokenFile
+from millstream.cli.output import show as shown
+from millstream.cli.output import table
+from millstream.journal.plain import as_json
+from millstream.terminal.console import Console
+
+if TYPE_CHECKING:
+    from millstream.engine.jobs.state_status import StageStatus, StateRows
+    from millstream.spark.inspection.key_states import KeyStates
+    from millstream.spark.inspection.place import JobPlace
+    from millstream.spark.inspection.stages import StageSummary
+
+app = typer.Typer(no_args_is_help=True)
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The flow or the job.")]
+Stage = Annotated[
+    str, typer.Argument(metavar="STAGE", help="The stage; GROUP.STAGE if several groups have it.")
+]
+Data = Annotated[Path, typer.Option(help="The data folder of a run or an engine.")]
+At = Annotated[
+    int | None, typer.Option(min=0, metavar="BATCH", help="As of an earlier committed batch.")
+]
+_DATA = Path(".millstream")
+
+
+@app.callback()
+def states() -> None:
+    """Look at what stages keep for each key."""
+
+
+@app.command("ls")
+def list_states(
+    job: Job,
+    data: Data = _DATA,
+    storage: Storage = None,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """List the stages of a job that keep state, with their keys and sizes."""
+    found: Sequence[StageStatus | StageSummary]
+    if engine:
+        with cluster(engine, token_file) as asked:
+            found = asked.states(job)
+    else:
+        found = _listed(job, data, storage)
+    grid = table(("group", "stage", "kind", "columns"), ("keys", "size", "batch"))
+    for one in found:
+        columns = "-" if one.columns is None else ", ".join(one.columns)
+        keys = "-" if one.keys is None else f"{one.keys:,}"
+        size = f"{one.bytes:,} B"
+        grid.add_row(one.group, one.stage, one.kind, columns, keys, size, str(one.batch))
+    shown(found, grid if found else f'no stage of "{job}" keeps state', json=json)
+
+
+def _listed(job: str, data: Path, storage: str | None) -> list[StageSummary]:
+    from millstream.spark.inspection.stages import listed
+
+    with ExitStack() as stack:
+        # Spark is started if a stage is there that has keys.
+        spark = cache(lambda: stack.enter_context(_reading(storage)))
+        return listed(_place(data, job, storage), spark)
+
+
+@app.command()
+def show(
+    job: Job,
+    stage: Stage,
+    key: Annotated[
+        str | None, typer.Option(help="Only this key: its values with commas, or as JSON.")
+    ] = None,
+    at: At = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most keys to show.")] = 20,
+    data: Data = _DATA,
+    storage: Storage = None,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Show the state of a stage, a row for each key."""
+    if engine:
+        with cluster(engine, token_file) as asked:
+            remote = asked.state_rows(job, stage, key=key, at=at, limit=limit)
+        _show(remote.rows, remote, job, key, json=json)
+        return
+    with _read(job, stage, at, data, storage) as found:
+        _show(found.plain(limit, key), found, job, key, json=json)
+
+
+def _show(
+    rows: list[dict[str, Any]], of: StateRows | KeyStates, job: str, key: str | None, *, json: bool
+) -> None:
+    if json:
+        for row in rows:
+            print(as_json(row))
+        return
+    grid = table(tuple(rows[0]) if rows else ())
+    for row in rows:
+        grid.add_row(*("-" if value is None else str(value) for value in row.values()))
+    if rows:
+        shown(None, grid, json=False)
+    rest = "" if key is not None or of.keys <= len(rows) else f" of {of.keys:,}"
+    typer.echo(f"{len(rows):,}{rest} keys of {job}.{of.stage}, batch {of.batch}", err=True)
+
+
+@app.command()
+def export(
+    job: Job,
+    stage: Stage,
+    to: Annotated[Path, typer.Option(metavar="FILE", help="The Parquet file to write.")],
+    at: At = None,
+    data: Data = _DATA,
+    storage: Storage = None,
+    json: Json = False,
+) -> None:
+    """Write the state of a stage to a Parquet file, a row for each key."""
+    from millstream.spark.inspection.exporting import export_states
+
+    with _read(job, stage, at, data, storage) as found:
+        written = export_states(found, to, job)
+    text = f"{written.keys:,} keys of {job}.{written.stage}, batch {written.batch}: {to}"
+    shown(written, text, json=json)
+
+
+def _place(data: Path, job: str, storage: str | None) -> JobPlace:
+    from millstream.spark.inspection.place import job_place
+
+    return job_place(data, job, storage)
+
+
+@contextmanager
+def _read(
+    job: str, stage: str, at: int | None, data: Path, storage: str | None
+) -> Iterator[KeyStates]:
+    from millstream.spark.inspection.key_states import read_states
+    from millstream.spark.inspection.stages import find_stage
+
+    found, name = find_stage(_place(data, job, storage), stage)
+    with _reading(storage) as spark:
+        yield read_states(spark, found, name, at)
+
+
+@contextmanager
+def _reading(storage: str | None) -> Iterator[Any]:  # Any: Spark's session
+    """Start Spark to read state, with its log in a folder that goes with it."""
+    from millstream.spark.session.s3a import s3a_keys, s3a_settings
+    from millstream.spark.session.session import end_session, session
+
+    with tempfile.TemporaryDirectory() as folder:
+        with Console(stderr=True).status("starting Spark to read state"):
+            conf, keys = s3a_settings(storage), s3a_keys(storage)
+            spark = session("state", log=Path(folder) / "spark.log", conf=conf, hidden=keys)
+        try:
+            yield spark
+        finally:
+            end_session(spark)

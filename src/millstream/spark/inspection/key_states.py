@@ -1,0 +1,177 @@
+"""The state of a stage as of one committed batch, one row per key.
+
+Spark's own `statestore` source reads a version of its files, which are never changed: a job that
+runs is not disturbed, and what is read belongs to one batch. `fold` and `distinct` keep a value per
+shard in there, which names all keys of the shard.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.clock import MICROSECOND, moment_of
+from millstream.errors import NotThere, RunError
+from millstream.flow import durations
+from millstream.journal.plain import rows_of
+from millstream.spark.inspection.columns import Layout, layout_of, merged, to_table
+from millstream.spark.inspection.opened import Opened
+from millstream.spark.inspection.state_files import stage_operator
+from millstream.spark.stages.ordered import SHARD, decode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The kinds of stages whose state is a value per key.
+KINDS: Final = ("fold", "distinct")
+#: The column of `distinct`: the time of the first row of a key.
+FIRST_AT: Final = "first_at"
+_LIST: Final = "keys"
+
+Rows = tuple[list[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class KeyStates:
+    """The state of a stage, as of a batch; decoded a shard at a time."""
+
+    stage: str
+    kind: str
+    by: tuple[str, ...]
+    batch: int
+    #: What each shard keeps, as it is stored.
+    shards: Sequence[bytes]
+    #: A row of `distinct` at or before this time is forgotten.
+    expired_us: int | None = None
+
+    def rows(self, key: str | None = None) -> Iterator[Rows]:
+        """Yield keys with their states, some at a time; with `key`, only that of this key."""
+        for data in self.shards:
+            found = [(decode(one), value) for one, value in decode(data)]
+            if self.kind == "distinct":
+                found = [
+                    (one, {FIRST_AT: moment_of(at)})
+                    for one, at in found
+                    if self.expired_us is None or at > self.expired_us
+                ]
+            if key is not None:
+                found = [(one, value) for one, value in found if names_key(key, one)]
+            if found:
+                yield [one for one, _ in found], [value for _, value in found]
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The columns of all keys together."""
+        return self.layout_of(self.rows())
+
+    def layout_of(self, rows: Iterable[Rows]) -> Layout:
+        found: Layout | None = None
+        for keys, states in rows:
+            found = merged(found, layout_of(self.by, keys, states))
+        return found or layout_of(self.by, [], [])
+
+    @cached_property
+    def keys(self) -> int:
+        """How many keys there are."""
+        return sum(len(keys) for keys, _ in self.rows())
+
+    def tables(self, key: str | None = None) -> Iterator[pa.Table]:
+        """Yield the rows as tables of the same columns."""
+        layout = self.layout if key is None else self.layout_of(self.rows(key))
+        for keys, states in self.rows(key):
+            yield to_table(layout, keys, states)
+
+    def head(self, limit: int, key: str | None = None) -> pa.Table:
+        """Return the first rows, in the order of their keys' texts."""
+        found = [
+            (one, state)
+            for keys, states in self.rows(key)
+            for one, state in zip(keys, states, strict=True)
+        ]
+        found = sorted(found, key=lambda row: json.dumps(row[0], default=str))[:limit]
+        keys, states = [one for one, _ in found], [state for _, state in found]
+        return to_table(layout_of(self.by, keys, states), keys, states)
+
+    def plain(self, limit: int, key: str | None = None) -> list[dict[str, Any]]:
+        """Return the first rows as JSON has them."""
+        table = self.head(limit, key).combine_chunks()
+        return [row for batch in table.to_batches() for row in rows_of(batch)]
+
+
+def names_key(text: str, key: Sequence[Any]) -> bool:
+    """Tell whether a text names a key: its values with commas in between, or JSON of them."""
+    if text == ",".join(str(value) for value in key):
+        return True
+    try:
+        given = json.loads(text)
+    except ValueError:
+        return False
+    return (given if isinstance(given, list) else [given]) == list(key)
+
+
+def read_states(
+    spark: SparkSession, found: Opened, stage: str, batch: int | None = None
+) -> KeyStates:
+    """Read the state of a stage as of the last committed batch, or of an earlier one.
+
+    Raises:
+        NotThere: The stage has no state, or no such batch is there (any more).
+        RunError: The files cannot be read.
+    """
+    committed = found.committed(batch)
+    if committed is None:
+        msg = f'group "{found.checkpoint.group}" has not committed a batch yet'
+        raise NotThere(msg, hint="ask again when it has")
+    operator = stage_operator(found, stage)
+    if operator.kind not in KINDS:
+        msg = f'the state of stage "{stage}" ({operator.kind}) cannot be shown by key'
+        raise NotThere(msg, hint=f"that of {' and '.join(KINDS)} can; checkpoint show has its size")
+    meaning = found.checkpoint.description["stages"][stage]
+    return KeyStates(
+        stage,
+        operator.kind,
+        tuple(meaning["by"]),
+        committed.batch,
+        _shards(spark, found, operator.id, committed.batch),
+        _expired(meaning, committed.watermark_ms),
+    )
+
+
+def _expired(meaning: Mapping[str, Any], watermark_ms: int) -> int | None:
+    within = meaning.get("within")
+    if within is None or watermark_ms <= 0:
+        return None
+    length: timedelta = durations.duration(within)
+    return watermark_ms * 1000 - length // MICROSECOND
+
+
+def _shards(spark: SparkSession, found: Opened, operator: int, batch: int) -> list[bytes]:
+    from pyspark.errors import PySparkException
+
+    try:
+        rows = (
+            spark.read.format("statestore")
+            .option("path", found.checkpoint.spark_location)
+            .option("operatorId", operator)
+            .option("batchId", batch)
+            .option("stateVarName", _LIST)
+            .option("flattenCollectionTypes", "false")
+            .load()
+            .selectExpr(f"key.{SHARD} AS shard", "transform(list_value, one -> one.data) AS pieces")
+            .collect()
+        )
+    except PySparkException as error:
+        said = str(error).strip().split("\n")[0]
+        msg = (
+            f'the state of batch {batch} of group "{found.checkpoint.group}" cannot be read: {said}'
+        )
+        hint = "a job that runs keeps the last 10 batches or so: try again"
+        raise RunError(msg, hint=hint) from error
+    pieces = sorted((row.shard, [bytes(piece) for piece in row.pieces]) for row in rows)
+    return [data for _, parts in pieces if (data := b"".join(parts))]
