@@ -1,6 +1,8 @@
-"""Orders from a Kafka topic, and the large ones into another: `make kafka` runs a broker for it.
+"""Orders from a Kafka topic, and the large ones into another.
 
-millstream run examples/kafka/flow.py
+make kafka                              a broker, in one terminal
+python examples/kafka/try.py            orders, and what comes out, in another
+millstream run examples/kafka/flow.py   the flow, in a third
 """
 
 import millstream as ms

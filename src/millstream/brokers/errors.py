@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
 
 _Kind = type[MillstreamError]
+_MAKE_IT: Final = (
+    "is its name right? Create it, or send a first record to it, before the flow starts"
+)
 #: By the names of KafkaError's codes, so that reading this needs no client.
 _KINDS: Final[dict[str, tuple[_Kind, str, str | None]]] = {
     "_TRANSPORT": (BrokerAway, "does not answer", "is it running, and are servers= right?"),
@@ -52,8 +55,8 @@ _KINDS: Final[dict[str, tuple[_Kind, str, str | None]]] = {
         "cannot be spoken to over TLS",
         "is ca= the authority of the broker's certificate, and is the host's name in it?",
     ),
-    "UNKNOWN_TOPIC_OR_PART": (TopicMissing, "does not exist", "is its name right?"),
-    "_UNKNOWN_TOPIC": (TopicMissing, "does not exist", "is its name right?"),
+    "UNKNOWN_TOPIC_OR_PART": (TopicMissing, "does not exist", _MAKE_IT),
+    "_UNKNOWN_TOPIC": (TopicMissing, "does not exist", _MAKE_IT),
     "_UNKNOWN_PARTITION": (TopicMissing, "has no such partition", None),
     "UNKNOWN_TOPIC_ID": (TopicMissing, "does not exist any more", None),
     "TOPIC_EXCEPTION": (TopicMissing, "cannot be the name of a topic", None),

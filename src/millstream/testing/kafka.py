@@ -241,7 +241,9 @@ def main() -> None:
     parser.add_argument("--port", default=9092, type=int)
     given = parser.parse_args()
     print("kafka: starting (the first time, 46 jars are fetched)")  # noqa: T201
-    with broker(given.folder.absolute(), port=given.port) as running:
+    # As brokers are by default: who tries a flow has not made its topics.
+    made = {"auto.create.topics.enable": "true"}
+    with broker(given.folder.absolute(), port=given.port, properties=made) as running:
         print(f"kafka: {running.servers}, its topics are in {given.folder}; Ctrl-C ends it")  # noqa: T201
         try:
             assert running.process is not None
