@@ -306,6 +306,66 @@ def test_all_rows_per_match_are_running_unless_final(spark: SparkSession) -> Non
     ]
 
 
+MEASURES = {
+    "CLASSIFIER(a)": "a",
+    "array_agg(CLASSIFIER())": ["a", "b", "b", "b"],
+    "LAST(CLASSIFIER(), 3)": "a",
+    "PREV(CLASSIFIER(), 3)": "a",
+    "PREV(LAST(b.x))": 4,
+    "any_value(b.x)": 4,
+    "stddev(b.x)": 1.0,
+    "var_pop(a.x)": 0.0,
+    "max_by(n, x)": 1,
+    "min_by(b.n, b.x)": 2,
+    "sort_array(collect_set(x))": [2, 4],
+    "string_agg(x, '-')": "4-4-2-4",
+    "listagg(n, ',') WITHIN GROUP (ORDER BY n DESC)": "3,2,1,0",
+    "count_if(x > 2)": 3,
+    "bool_and(b.x > 2)": False,
+    "every(x > 1)": True,
+    "median(x)": 4.0,
+    "count(DISTINCT x)": 2,
+    "SUM(x) FILTER (WHERE n > 0)": 10,
+    "COUNT(*) FILTER (WHERE b.x > 2)": 2,
+    "array_agg(n) FILTER (WHERE x = 2)": [2],
+    "date_format(MATCH_ROWTIME(), 'ss')": "03",
+    "stddev(c.x)": None,
+    "array_agg(nothing)": [None] * 4,
+}
+
+
+def test_measures_are_computed_from_the_rows_of_a_match(spark: SparkSession) -> None:
+    rows = [
+        {"k": "c", "x": x, "n": n, "at": f"2020-01-01 00:00:{n:02}"}
+        for n, x in enumerate([4, 4, 2, 4, 0])
+    ]
+    batch(spark, rows).selectExpr("*", "null as nothing").createOrReplaceTempView("t")
+    measures = ", ".join(f"{said} AS m{place}" for place, said in enumerate(MEASURES))
+    query = f"""
+        SELECT * FROM t MATCH_RECOGNIZE (
+            ORDER BY at MEASURES {measures} PATTERN (a b+ c?)
+            DEFINE a AS n = 0, b AS b.x > 0 AND b.k LIKE 'c%', c AS x > 9
+        )
+    """
+    (found,) = sql(spark, query).collect()
+    assert dict(zip(MEASURES, found, strict=False)) == pytest.approx(MEASURES)
+    spark.table("t").where("n < 0").createOrReplaceTempView("t")
+    assert sql(spark, query).collect() == []
+
+
+def test_rows_of_one_time_are_in_one_order_whatever_the_pattern(spark: SparkSession) -> None:
+    rows = [
+        {"k": k, "x": x, "n": x, "at": "2020-01-01 00:00:00"} for k in "abcdefgh" for x in (0, 1)
+    ]
+    df = batch(spark, rows)
+    found = []
+    for first, second in ((0, 1), (1, 0)):
+        pattern = Pattern().begin("a", f"x = {first}").followed_by("b", f"x = {second}")
+        found.append({row["k"] for row in match(df, pattern, key="k", emit="k").collect()})
+    assert not found[0] & found[1]
+    assert found[0] | found[1] == set("abcdefgh")
+
+
 def test_what_does_not_fit_is_refused_before_anything_runs(spark: SparkSession) -> None:
     df = batch(spark, some_events(3, seed=1))
     pattern = Pattern().begin("a", "x = 0").followed_by("b", "x > 1")

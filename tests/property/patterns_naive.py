@@ -90,9 +90,14 @@ class Naive:
             else:
                 yield from go_on(start, taken, (*barred, ("not", start, block)))
             return
-        yield from self.block(block, contiguity or block.contiguity, start, taken, barred, go_on)
+        own = contiguity or block.contiguity
+        if block.nullable and block.preference == "reluctant":
+            yield from self.reluctant(block, 0, start, taken, barred, go_on, own)
+            return
+        yield from self.block(block, own, start, taken, barred, go_on)
         if block.nullable:
-            yield from go_on(start, taken, barred)
+            greedy = [("greedy", start, block)] if block.preference == "greedy" else []
+            yield from go_on(start, taken, (*barred, *greedy))
 
     def block(self, block, contiguity, start, taken, barred, then) -> Iterator[Found]:
         """Yield what comes of taking a block (all of its loop) from `start` on."""
@@ -128,15 +133,16 @@ class Naive:
 
     # Reluctant loops are of one block, with one behind them that must come.
 
-    def reluctant(self, block, count, start, taken, barred, then) -> Iterator[Found]:
-        """A loop that takes no event which what follows can take."""
+    def reluctant(self, block, count, start, taken, barred, then, own=None) -> Iterator[Found]:
+        """A loop that takes no event which what follows can take; `own` is how it is entered."""
         following = self.pattern.blocks[self.pattern.blocks.index(block) + 1]
         more = block.most is None or count < block.most
+        inner = own or block.inner
 
         def stay(place):
             return self.loop(block, count + 1, place + 1, (*taken, (block.name, place)), (), then)
 
-        if more and block.inner != "strict" and following.contiguity != "strict":
+        if more and inner != "strict" and following.contiguity != "strict":
             # It waits for both, and does not fork to do so.
             for place in range(start, len(self.events)):
                 if self.takes(following, place, taken):
@@ -144,11 +150,11 @@ class Naive:
                     return
                 if self.takes(block, place, taken):
                     yield from stay(place)
-                    if block.inner == "relaxed":
+                    if inner == "relaxed":
                         return
             return
         if more and start < len(self.events) and not self.takes(following, start, taken):
-            for place in self.places(block, block.inner, start, taken, True)[0]:
+            for place in self.places(block, inner, start, taken, own is None)[0]:
                 yield from stay(place)
         yield from then(start, taken, barred)
 

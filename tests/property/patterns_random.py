@@ -167,7 +167,14 @@ def reluctant_patterns(draw) -> Pattern:
     if draw(st.booleans()):
         pattern = getattr(pattern, draw(how))("b", draw(conditions(["a"])))
     loop = draw(
-        st.sampled_from([pattern.one_or_more(), pattern.times(1, 3), pattern.times_or_more(2)])
+        st.sampled_from(
+            [
+                pattern.one_or_more(),
+                pattern.times(1, 3),
+                pattern.times_or_more(2),
+                *([pattern.zero_or_more(), pattern.times(0, 2)] if len(pattern.blocks) > 1 else []),
+            ]
+        )
     ).reluctant()
     pattern = draw(st.sampled_from([loop, loop, loop.consecutive(), loop.combinations()]))
     pattern = getattr(pattern, draw(how))("c", draw(conditions(["a"])))

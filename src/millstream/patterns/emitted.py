@@ -110,6 +110,7 @@ class _Outputs:
     emit: Callable[[Row], dict[str, Value]]
     columns: frozenset[str]
     title: str
+    blocks: tuple[str, ...]
 
     @classmethod
     def of(
@@ -144,13 +145,14 @@ class _Outputs:
             compiled("emit", "row", emit, outer),
             frozenset(inner.columns),
             owner.title,
+            tuple(block.name for block in parts.blocks),
         )
 
     def __call__(self, taken: Taken) -> dict[str, Value]:
         try:
             rows = [(block, self.values(row)) for block, row in taken]
             pieces = {
-                PIECE.format(number): _piece(piece, rows)
+                PIECE.format(number): _piece(piece, rows, self.blocks)
                 for number, piece in enumerate(self.pieces)
             }
             return self.emit(pieces)
@@ -168,12 +170,17 @@ def check_names(names: Sequence[str], beside: Sequence[str], owner: Owner) -> No
             raise owner.mistake(DuplicateName, fact, hint="name it otherwise: ... as another")
 
 
-def _piece(piece: Piece, rows: Sequence[tuple[int, tuple[Value, ...]]]) -> Value:
+def _piece(
+    piece: Piece, rows: Sequence[tuple[int, tuple[Value, ...]]], names: Sequence[str]
+) -> Value:
     """Return a piece of an output from the values of a history's events."""
-    if piece.value is None:
-        return sum(block in piece.blocks for block, _ in rows)
-    place = piece.value
-    found = [values[place] for block, values in rows if block in piece.blocks]
+    own = [(block, values) for block, values in rows if block in piece.blocks]
+    if piece.classifies:
+        found: list[Value] = [names[block] for block, _ in own]
+    elif piece.value is None:
+        return len(own)
+    else:
+        found = [values[piece.value] for _, values in own]
     if piece.function in ("first", "last"):
         return None if not found else found[0 if piece.function == "first" else -1]
     if piece.function == "list":

@@ -40,9 +40,34 @@ def literal(tree: exp.Expr) -> Node | None:
 
 def _micros(tree: exp.Interval) -> int | None:
     unit = tree.args.get("unit")
+    if isinstance(unit, exp.IntervalSpan):
+        return _spanned(tree, unit)
     length = None if unit is None else _LENGTHS.get(unit.name.upper().removesuffix("S"))
     if length is None or not isinstance(tree.this, exp.Literal):
         msg = f'"{tree.sql(dialect="spark")}" is an interval without a fixed length'
         hint = "use seconds, minutes, hours, days or weeks: interval 5 minutes"
         raise InvalidCondition(msg, hint=hint)
     return round(timedelta(microseconds=length * float(tree.this.this)) / timedelta(microseconds=1))
+
+
+_PARTS = ("DAY", "HOUR", "MINUTE", "SECOND")
+
+
+def _spanned(tree: exp.Interval, unit: exp.IntervalSpan) -> int:
+    """Return a length of time that several units say together: INTERVAL '1:30' HOUR TO MINUTE."""
+    names = [part.name.upper().removesuffix("S") for part in (unit.this, unit.expression)]
+    known = all(name in _PARTS for name in names)
+    units = _PARTS[_PARTS.index(names[0]) : _PARTS.index(names[1]) + 1] if known else ()
+    text = tree.this.this if isinstance(tree.this, exp.Literal) else ""
+    numbers = text.lstrip("+-").replace(" ", ":").split(":")
+    if len(units) < 2 or len(numbers) != len(units) or not all(map(_is_number, numbers)):
+        msg = f'"{tree.sql(dialect="spark")}" is an interval without a fixed length'
+        raise InvalidCondition(msg, hint="write INTERVAL '1 02:30:00' DAY TO SECOND")
+    found = timedelta()
+    for name, number in zip(units, numbers, strict=True):
+        found += timedelta(microseconds=_LENGTHS[name] * float(number))
+    return round(found / timedelta(microseconds=1)) * (-1 if text.startswith("-") else 1)
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()

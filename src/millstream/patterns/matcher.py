@@ -11,6 +11,7 @@ import pyarrow as pa
 from millstream.patterns import plain, shard
 from millstream.patterns.automaton import Automaton, deadline
 from millstream.patterns.batches import Batch, Found
+from millstream.patterns.landing import check_landings
 from millstream.patterns.outputs import Lag
 from millstream.patterns.partition import PartitionMatcher
 from millstream.patterns.program import Unsupported
@@ -45,6 +46,7 @@ class KernelMatcher:
     """Runs an automaton by the kernel."""
 
     tables: Tables
+    automaton: Automaton
     compiled: bool = True
 
     def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept:
@@ -52,7 +54,9 @@ class KernelMatcher:
 
     def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]:
         assert isinstance(kept, shard.Shard)
-        return shard.process(self.tables, kept, batch, watermark)
+        after, found = shard.process(self.tables, kept, batch, watermark)
+        check_landings(self.automaton, found)
+        return after, found
 
     def soonest(self, kept: Kept) -> int | None:
         """Return when the time of a run is up next."""
@@ -81,6 +85,7 @@ class PlainMatcher:
     def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]:
         assert isinstance(kept, plain.PlainShard)
         after, found = plain.process(self.automaton, kept, batch, watermark)
+        check_landings(self.automaton, found)
         return after, found if self.late else found.select(~found.late)
 
     def soonest(self, kept: Kept) -> int | None:
@@ -116,7 +121,7 @@ def matcher(
     for target, source, _ in automaton.lags:
         known[target] = known[source]
     try:
-        made: Matcher = KernelMatcher(tables(automaton, known, late=late))
+        made: Matcher = KernelMatcher(tables(automaton, known, late=late), automaton)
     except Unsupported:
         made = PlainMatcher(automaton, late)
     return remembering(automaton, made, rows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import sqlglot
 from sqlglot import exp
@@ -27,6 +28,7 @@ from millstream.patterns.conditions import (
     argument_of,
     function_of,
 )
+from millstream.patterns.further import KNOWN, further, gathers, unfiltered
 from millstream.patterns.pattern import Pattern
 
 #: How pieces are called in the SQL of an output.
@@ -39,7 +41,8 @@ class Piece:
 
     `back` counts from the first or last event on: last 1 is the one before the last. `shift` moves
     on from there over all events of the match. A value of None is the event itself. A `final` one
-    is about the whole match also where a row for each event comes out.
+    is about the whole match also where a row for each event comes out. One that `classifies` is
+    about the name of the block that took the event.
     """
 
     function: str
@@ -48,6 +51,7 @@ class Piece:
     back: int = 0
     shift: int = 0
     final: bool = False
+    classifies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,23 @@ class Collector:
             self.pieces.append(piece)
         return exp.column(PIECE.format(self.pieces.index(piece)))
 
+    def classified(self, argument: exp.Expr) -> frozenset[int]:
+        """Return the blocks that CLASSIFIER() or CLASSIFIER(u) is about; none for anything else.
+
+        Raises:
+            UnknownBlock: There is no such block.
+        """
+        if not isinstance(argument, exp.Anonymous) or argument.name.upper() != "CLASSIFIER":
+            return frozenset()
+        if not argument.expressions:
+            return self.every
+        name = argument.expressions[0].name
+        if name.lower() not in self.words.blocks:
+            fact = f'asks for "{argument.sql(dialect="spark")}", and has no variable "{name}"'
+            hint = f"its variables are {', '.join(self.words.blocks)}"
+            raise self.owner.mistake(UnknownBlock, fact, hint=hint)
+        return self.words.blocks[name.lower()]
+
     @property
     def every(self) -> frozenset[int]:
         return frozenset().union(*self.words.blocks.values())
@@ -180,9 +201,19 @@ def rewritten(tree: exp.Expr, collector: Collector) -> exp.Expr:
     """Return a tree with a column of a piece for everything that is asked of the history."""
     reader = Reader(collector.words, collector.owner)
 
+    def listed(argument: exp.Expr) -> str:
+        return _aggregate("list", exp.ArrayAgg(this=argument.copy()), reader, collector).name
+
     def change(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Filter):
+            return rewritten(unfiltered(node), collector)
+        if (made := further(node, listed)) is not None:
+            return made
         if (function := _function(node)) is not None:
             return _aggregate(function, node, reader, collector)
+        if gathers(node) or isinstance(node, exp.Window):
+            fact = f'uses "{node.sql(dialect="spark")}", which is no aggregate of a pattern'
+            raise collector.owner.mistake(PatternError, fact, hint=f"use {KNOWN}")
         if isinstance(node, exp.Column):
             return _column(node, reader, collector)
         return node
@@ -196,18 +227,34 @@ def _function(node: exp.Expr) -> str | None:
     return function_of(node)
 
 
-def _aggregate(function: str, node: exp.Expr, reader: Reader, collector: Collector) -> exp.Expr:
+def _aggregate(function: str, node: exp.Expr, reader: Reader, collector: Collector) -> exp.Column:
     argument = argument_of(node)
+    if blocks := collector.classified(argument):
+        return collector.piece(Piece(function, blocks, classifies=True))
     blocks = reader.blocks_in(argument, node)
     if isinstance(argument, exp.Star) or isinstance(getattr(argument, "this", None), exp.Star):
         if function != "count":
             fact = f'emits "{node.sql(dialect="spark")}"'
             raise collector.owner.mistake(PatternError, fact, hint="only count() takes a *")
         return collector.piece(Piece("count", blocks))
+    _check_alone(argument, node, collector)
     plain = reader.unqualified(argument)
     reader.check_columns(plain)
     reader.check_summed(function, plain, node)
     return collector.piece(Piece(function, blocks, collector.value(plain.sql(dialect="spark"))))
+
+
+def _check_alone(argument: exp.Expr, node: exp.Expr, collector: Collector) -> None:
+    """Refuse an aggregate of what is not about one event alone."""
+    for inner in argument.walk():
+        name = inner.name.upper() if isinstance(inner, exp.Anonymous) else ""
+        if gathers(inner) or name in _OF_MATCHES:
+            fact = f'has "{inner.sql(dialect="spark")}" inside of "{node.sql(dialect="spark")}"'
+            hint = "an aggregate is about the columns of each event, or CLASSIFIER() alone"
+            raise collector.owner.mistake(PatternError, fact, hint=hint)
+
+
+_OF_MATCHES: Final = ("CLASSIFIER", "MATCH_NUMBER", "PREV", "NEXT", "FIRST", "LAST")
 
 
 def _column(node: exp.Column, reader: Reader, collector: Collector) -> exp.Expr:

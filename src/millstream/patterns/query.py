@@ -24,7 +24,8 @@ from millstream.flow import query as queries
 from millstream.flow.ddl import quoted
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site, here
-from millstream.patterns.match_recognize import MatchRecognize, Recognition, read
+from millstream.patterns.clause_text import MatchRecognize
+from millstream.patterns.match_recognize import Recognition, read
 from millstream.patterns.recipe import Recipe, output_schema, recognition_recipe
 
 #: The time of the rows that ALL ROWS PER MATCH emits.

@@ -351,11 +351,10 @@ def _type_of(output: Output, made: Recipe, schema: Schema) -> str | None:
 
 def piece_type(piece: Piece, value: str | None) -> str | None:
     """Return the Spark type of a piece whose value has a type."""
+    value = "string" if piece.classifies else value
     match piece.function:
         case "count" | "match_number":
             return "bigint"
-        case "classifier":
-            return "string"
         case "any":
             return "boolean"
         case "avg":

@@ -13,20 +13,35 @@ from millstream.patterns.batches import Found, Numbers, Truths
 from millstream.patterns.outputs import Piece
 
 
-def compute(piece: Piece, found: Found, value: str | None, kind: pa.DataType) -> pa.Array:
-    """Return a piece for every match, as a column of type `kind`, from column `value` of rows."""
+def compute(
+    piece: Piece, found: Found, value: str | None, kind: pa.DataType, names: Sequence[str] = ()
+) -> pa.Array:
+    """Return a piece for every match, as a column of type `kind`, from column `value` of rows.
+
+    `names` are those of the blocks.
+    """
     if piece.function == "match_number":
         assert found.numbers is not None, "the matches are counted"
         return pa.array(found.numbers, pa.int64()).cast(kind)
     places = np.flatnonzero(_of(found.blocks, piece.blocks))
     owners = np.repeat(np.arange(len(found)), found.ends - found.starts)[places]
-    if piece.function in ("first", "last"):
-        return _nth(piece, found, value, places, owners).cast(kind)
-    if piece.function == "count" and value is None:
+    if piece.function == "count" and value is None and not piece.classifies:
         return pa.array(np.bincount(owners, minlength=len(found)), pa.int64()).cast(kind)
+    whole = _column(piece, found, value, names)
+    if piece.function in ("first", "last"):
+        return _nth(piece, found, whole, places, owners).cast(kind)
+    return _grouped(piece.function, owners, whole.take(pa.array(places)), len(found)).cast(kind)
+
+
+def _column(piece: Piece, found: Found, value: str | None, names: Sequence[str]) -> pa.Array:
+    """Return what a piece is about, for each event of the matches."""
+    if piece.classifies:
+        blocks = pa.array(found.blocks, pa.int32())
+        return pa.DictionaryArray.from_arrays(blocks, pa.array(names, pa.string())).cast(
+            pa.string()
+        )
     assert value is not None, "only events are counted without a value"
-    column = found.rows.column(value).take(pa.array(places))
-    return _grouped(piece.function, owners, column, len(found)).cast(kind)
+    return found.rows.column(value).combine_chunks()
 
 
 def _of(blocks: Numbers, wanted: Collection[int]) -> Truths:
@@ -40,14 +55,7 @@ def _of(blocks: Numbers, wanted: Collection[int]) -> Truths:
 _FEW: Final = 4
 
 
-def classified(found: Found, blocks: Sequence[str]) -> pa.Array:
-    """Return for each match the block that took its last event."""
-    return pa.array([blocks[block] for block in found.blocks[found.ends - 1]], pa.string())
-
-
-def _nth(
-    piece: Piece, found: Found, value: str | None, places: Numbers, owners: Numbers
-) -> pa.Array:
+def _nth(piece: Piece, found: Found, whole: pa.Array, places: Numbers, owners: Numbers) -> pa.Array:
     """Return the value of one event of each match, counted from the first or last of blocks."""
     first = np.searchsorted(owners, np.arange(len(found)), side="left")
     last = np.searchsorted(owners, np.arange(len(found)), side="right")
@@ -55,11 +63,13 @@ def _nth(
     there = (wanted >= first) & (wanted < last)
     row = np.where(there, places[np.where(there, wanted, 0)] if len(places) else 0, 0) + piece.shift
     there &= (row >= found.starts) & (row < found.ends)
-    assert value is not None, "an event has a value"
-    return found.rows.column(value).combine_chunks().take(pa.array(row, mask=~there))
+    return whole.take(pa.array(row, mask=~there))
 
 
-def _grouped(function: str, owners: Numbers, column: pa.ChunkedArray, count: int) -> pa.Array:
+def _grouped(function: str, owners: Numbers, column: pa.Array, count: int) -> pa.Array:
+    if function == "list":
+        ends = np.searchsorted(owners, np.arange(count + 1), side="left")
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), column)
     name = "mean" if function == "avg" else function
     table = pa.table({"owner": pa.array(owners), "value": column})
     grouped = table.group_by("owner", use_threads=False).aggregate([("value", name)])
@@ -69,8 +79,6 @@ def _grouped(function: str, owners: Numbers, column: pa.ChunkedArray, count: int
     if function == "max" and pa.types.is_floating(column.type):
         values = _with_nan(values, table)
     result = values.take(pa.array(places, mask=places < 0))
-    if function == "list":
-        return pc.coalesce(result, pa.scalar([], result.type))
     return result.fill_null(0) if function == "count" else result
 
 

@@ -138,12 +138,13 @@ class _Reader:
         return Block("", "strict", body=orders, inner="strict")
 
     def quantified(self, block: Block) -> Block:
+        before = self.at
         least, most = self.bounds()
+        preference = "reluctant" if self.at > before and self.take("?") else "fork"
         if (least, most) == (1, 1):
             return block
         if block.loops or block.optional:
             block = Block("", "strict", body=((block,),), inner="strict")
-        preference = "reluctant" if self.take("?") else "fork"
         optional = least == 0
         return replace(
             block,

@@ -17,7 +17,7 @@ optional block does not end a run that still waits for that block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -188,10 +188,39 @@ class Ways:
             return self._preferred_rest(sequence, at, rest, after)
         following = self._again(block, 1, rest) if block.loops else rest
         taking = self._body_ways(_Wait(block, own, following, barriers))
-        ways: list[Way | Through] = [*_without(taking, once)]
+        entering = _without(taking, once)
         if not block.nullable:
-            return ways
-        return [*ways, *self._sequence_ways(sequence, at + 1, None, after, barriers, once)]
+            return [*entering]
+        if block.preference == "greedy":
+            barriers = barriers | {("greedy", self._taken(block))}
+        leaving = self._sequence_ways(sequence, at + 1, None, after, barriers, once)
+        if block.preference != "reluctant":
+            return [*entering, *leaving]
+        wait = _Wait(block, own, following, barriers)
+        return self._reluctant_entry(wait, entering, leaving, (sequence, at, after), once)
+
+    def _reluctant_entry(
+        self,
+        wait: _Wait,
+        entering: list[Way],
+        leaving: list[Way | Through],
+        place: tuple[tuple[Block, ...], int, Place],
+        once: Guards,
+    ) -> list[Way | Through]:
+        """Return the ways into a loop that may be left out, and is where what follows matches."""
+        ways = _taking(leaving)
+        left = [way.guard for way in ways if way.take is not None]
+        if wait.contiguity == "strict" or all(way.take is not None or way.accepts for way in ways):
+            return [*leaving, *_without(entering, left)]
+        # Both wait, each until an event comes that belongs to the other alone.
+        if wait.contiguity == "relaxed":
+            sequence, at, after = place
+            alone = _barriers(_but(self._taken(wait.block), left))
+            leaving = self._sequence_ways(
+                sequence, at + 1, None, after, wait.barriers | alone, once
+            )
+        ended = replace(wait, barriers=wait.barriers | _barriers(left))
+        return [*leaving, *_without(self._body_ways(ended), once)]
 
     def _preferred_rest(
         self, sequence: tuple[Block, ...], at: int, rest: Place, after: Place
@@ -201,47 +230,79 @@ class Ways:
         What comes behind a block stands where the block may be empty.
         """
         found: list[Way | Through] = []
-        passed = False
-        for way in self._preferred(sequence[at], rest):
+        for way in self._first_passing(self._preferred(sequence[at], rest)):
             if isinstance(way, Way):
                 found.append(way)
-            elif not passed:
-                # What comes behind the same place again is never preferred.
-                passed = True
+            else:
                 found += self._sequence_ways(sequence, at + 1, None, after)
         return found
 
+    def _first_passing(self, ways: list[Way | Through]) -> Iterator[Way | Through]:
+        """Yield ways with the first mark: what comes behind the same place again is not preferred."""
+        passed = False
+        for way in ways:
+            if isinstance(way, Way) or not passed:
+                yield way
+            passed = passed or isinstance(way, Through)
+
     def _preferred(self, block: Block, after: Place) -> list[Way | Through]:
         """Return the ways into a block, with a mark wherever it may be passed without an event."""
-        following = self._again(block, 1, after) if block.loops else after
-        inside: list[Way | Through] = []
-        if not block.body:
-            inside += self._leaf_ways(_Wait(block, "strict", following))
-        for sequence in block.body:
-            inside += self._sequence_ways(sequence, 0, "strict", following)
         if not block.optional and not block.loops:
-            return inside
-        taking = _taking(inside)
-        passing = [Through(frozenset(), frozenset())] if block.nullable else []
-        return [*passing, *taking] if block.preference == "reluctant" else [*taking, *passing]
+            return self._once(block, after)
+        return self._repeated(block, 0, after)
+
+    def _once(self, block: Block, following: Place) -> list[Way | Through]:
+        """Return the ways through a block once, with marks where it takes nothing."""
+        if not block.body:
+            return [*self._leaf_ways(_Wait(block, "strict", following))]
+        return [
+            way
+            for sequence in block.body
+            for way in self._sequence_ways(sequence, 0, "strict", following)
+        ]
+
+    def _repeated(self, loop: Block, taken: int, after: Place) -> list[Way | Through]:
+        """Return the ways on from a loop that has been taken so often, in the order of preference.
+
+        To take nothing counts as one time more while it must be taken again, and leaves the loop
+        after that: else it would never end.
+        """
+        least = 0 if loop.optional else loop.least
+        following = self._again(loop, taken + 1, after) if loop.loops else after
+        more: list[Way | Through] = []
+        passed = False
+        for way in self._once(loop, following) if self._takes_more(loop, taken) else ():
+            if isinstance(way, Way):
+                more.append(way)
+            elif not passed:
+                passed = True
+                more += [way] if taken + 1 >= least else self._repeated(loop, taken + 1, after)
+        if taken < least:
+            return more
+        leave = Through(frozenset(), frozenset())
+        return [leave, *more] if loop.preference == "reluctant" else [*more, leave]
+
+    def _takes_more(self, loop: Block, taken: int) -> bool:
+        return loop.most is None or taken < loop.most
 
     def _loop_ways(
         self, loop: Block, taken: int, after: Place, barriers: Barriers, once: Guards
     ) -> list[Way]:
+        if self.prefers:
+            ways = self._first_passing(self._repeated(loop, taken, after))
+            return [way for one in ways for way in self._followed(one, after)]
         more: list[Way] = []
-        if loop.most is None or taken < loop.most:
+        if self._takes_more(loop, taken):
             inside: Barriers = frozenset(("not", one) for one in self._negated_next(loop, after))
             again = self._again(loop, taken + 1, after)
             more = self._body_ways(_Wait(loop, loop.inner, again, inside, inner=True))
         if taken < loop.least and not _empty_body(loop):
             return more
-        if loop.preference == "greedy" and not self.prefers and more:
+        if loop.preference == "greedy" and more:
             barriers = barriers | {("greedy", self._taken(loop))}
         leave = self._place_ways(after, barriers, once)
         if loop.preference != "reluctant":
             return [*more, *leave]
-        if self.prefers:
-            return [*leave, *more]
         return self._reluctant(loop, self._again(loop, taken, after), more, leave)
 
     def _reluctant(self, loop: Block, place: Place, more: list[Way], leave: list[Way]) -> list[Way]:
@@ -349,6 +410,18 @@ def _taking(ways: Iterable[Way | Through]) -> list[Way]:
 
 def _lower(one: int | None, other: int) -> int:
     return other if one is None else min(one, other)
+
+
+def _barriers(guards: Iterable[Guard]) -> Barriers:
+    return frozenset(("greedy", guard) for guard in guards)
+
+
+def _but(guard: Guard, others: Iterable[Guard]) -> list[Guard]:
+    """Return guards that are together this one without the others."""
+    found = [guard]
+    for other in others:
+        found = [part for one in found for part in one.but(other) if part.possible]
+    return found
 
 
 def _without(ways: Iterable[Way], guards: Iterable[Guard]) -> list[Way]:

@@ -13,7 +13,7 @@ from uuid import uuid4
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import TimestampNTZType, TimestampType
+from pyspark.sql.types import NullType, TimestampNTZType, TimestampType
 from rich.console import Console
 
 from millstream.errors import InvalidSql, NoTime, UnboundedState, UnknownColumn
@@ -22,7 +22,7 @@ from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
 from millstream.flow.stages import SHARDS
 from millstream.patterns import kernel_cache
-from millstream.patterns.match_recognize import read
+from millstream.patterns.match_recognize import read, source_of
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import reading
 from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
@@ -47,8 +47,8 @@ def match(
         burst = ms.Pattern().begin("a", "amount < 1").followed_by("b", "amount > 900")
         ms.match(df, burst.within("5 minutes"), key="card")
 
-    Events of a key are seen in the order of their times; those of one time in the order of their
-    content. A stream needs a watermark on its time column: events wait for it, and those that come
+    Events of a key are seen in the order of their times; those of one time in a fixed order, which
+    depends on their content and on nothing else. A stream needs a watermark on its time column: events wait for it, and those that come
     behind it are left out. So are events without a key or a time. All these are counted in the
     progress of a stream's query, and come out as well if you say so. The time of a result is the
     moment at which it is certain; Spark lets a stream have none up to the start of 1970, so that is
@@ -73,6 +73,7 @@ def match(
             checkpoint.
     """
     need("patterns", "ms.match")
+    df = _typed(df)
     schema = schema_of(df.schema)
     timed = _time(df, schema, time)
     keys = None if key is None else (key,) if isinstance(key, str) else tuple(key)
@@ -124,10 +125,9 @@ def sql(
             checkpoint.
     """
     need("patterns", "ms.sql")
-    _, first = read(query)
-    df = _table(spark, first.table)
+    df = _table(spark, source_of(query))
     schema = schema_of(df.schema)
-    tree, found = read(query, schema)
+    tree, found = read(query, schema, batch=not df.isStreaming)
     time = _time(df, schema, found.order)
     for warning in found.automaton.warnings:
         if strict:
@@ -146,11 +146,17 @@ def sql(
 
 def _table(spark: SparkSession, name: str) -> DataFrame:
     try:
-        return spark.table(name)
+        return _typed(spark.table(name))
     except PySparkException as error:
         hint = f'register it first: df.createOrReplaceTempView("{name}")'
         msg = f'the query reads "{name}", and the session has no such table or view'
         raise InvalidSql(msg, hint=hint, where=here()) from error
+
+
+def _typed(df: DataFrame) -> DataFrame:
+    """Return a frame in which columns that are only ever missing are text: void has no values."""
+    void = [one.name for one in df.schema.fields if isinstance(one.dataType, NullType)]
+    return df.withColumns({name: df[f"`{name}`"].cast("string") for name in void}) if void else df
 
 
 def _compile_kernel() -> None:

@@ -6,8 +6,10 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import (
+    ConditionFailed,
     InvalidCondition,
     InvalidSql,
+    PatternError,
     UnknownBlock,
     UnknownColumn,
     UnsupportedSql,
@@ -147,6 +149,101 @@ def test_aggregates_in_define_count_the_row_itself():
     assert found(
         clause("a+ b", "a AS SUM(a.price) < 10, b AS price > AVG(a.price)"), 4, 5, 9, 1
     ) == ["0 1 2"]
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_a_variables_own_columns_are_those_of_the_row(batch):
+    define = "a AS a.price = 1 AND a.sym LIKE 'x%', b AS u.price > a.price AND LAST(b.sym) = 'y'"
+    automaton = read(clause(define=define, after="SUBSET u = (b)"), schema, batch=batch)[
+        1
+    ].automaton
+    own, other = automaton.tests
+    assert own.event is not None
+    assert (own.event, own.history) == ("(price = 1) AND (sym LIKE 'x%')", None)
+    assert (other.event, other.history is None) == ("sym = 'y'", False)
+
+
+def test_spark_tells_of_the_row_what_runs_of_a_stream_remember():
+    define = "a AS a.price = 1, b AS a.price = 1 OR price = 2"
+    stream = read(clause(define=define), schema)[1].automaton
+    batch = read(clause(define=define), schema, batch=True)[1].automaton
+    assert stream.tests[0].event == batch.tests[0].event == "price = 1"
+    # What a run remembers is in checkpoints: it stays.
+    assert (len(stream.registers), stream.tests[0].plain) == (1, False)
+    assert (len(batch.registers), batch.tests[0].plain) == (1, True)
+    assert found(clause(define=define), 1, 2, 3, 1, 1) == ["0 1", "3 4"]
+
+
+def test_a_condition_that_two_variables_share_is_told_of_neither():
+    define = "a AS a.price = 1, b AS a.price = 1"
+    assert found(clause(define=define), 1, 7, 1) == ["0 1"]
+
+
+def test_prev_of_the_first_or_last_row_of_a_variable():
+    define = "b AS price > 5, c AS price = PREV(LAST(b.price)) AND price < PREV(FIRST(b.price), 2)"
+    assert found(clause("a b+ c", define), 9, 1, 6, 7, 6, 0) == ["1 2 3 4"]
+    assert found(clause("a b", "b AS price > PREV(RUNNING LAST(price))"), 3, 1, 2) == ["1 2"]
+
+
+@pytest.mark.parametrize("kind", ["FIRST", "LAST"])
+def test_a_skip_to_the_first_row_or_to_no_row_is_an_error(kind):
+    define = "a AS price = 1, b AS price = 2"
+    with pytest.raises(ConditionFailed, match='SKIP goes to "a", and a match has it as its first'):
+        found(clause("a b", define, skip=f"AFTER MATCH SKIP TO {kind} a"), 1, 2)
+    with pytest.raises(ConditionFailed, match='SKIP goes to "b", and a match has no row of it'):
+        found(clause("a b?", define, skip=f"AFTER MATCH SKIP TO {kind} b"), 1, 3)
+    fits = clause("a b+", define, skip=f"AFTER MATCH SKIP TO {kind} b")
+    assert found(fits, 1, 2, 2, 1, 2, 3) == ["0 1 2", "3 4"]
+
+
+def test_within_may_have_several_units():
+    def within(said: str) -> int | None:
+        return read(clause(after=f"WITHIN INTERVAL {said}"), schema)[1].automaton.within
+
+    assert within("'1:30' HOUR TO MINUTE") == 90 * 60 * 10**6
+    assert within("'1 02:03:04.5' DAY TO SECOND") == (93_784 * 10 + 5) * 10**5
+    with pytest.raises(InvalidCondition, match="without a fixed length"):
+        within("'1-2' YEAR TO MONTH")
+
+
+def test_classifier_is_about_its_variables():
+    measures = "MEASURES CLASSIFIER(u) AS c, PREV(CLASSIFIER()) AS p, LAST(CLASSIFIER(), 1) AS l"
+    outputs = read(clause(measures=measures, after="SUBSET u = (b)"), schema)[1].outputs
+    shown = [(one.function, one.blocks, one.back, one.shift) for one in outputs.pieces]
+    every = frozenset([0, 1])
+    assert shown == [("last", {1}, 0, 0), ("last", every, 0, -1), ("last", every, 1, 0)]
+    assert all(piece.classifies for piece in outputs.pieces)
+
+
+def test_running_and_final_belong_to_the_function_behind_them():
+    measures = (
+        "MEASURES FINAL LAST(price) - RUNNING LAST(price) AS d, FINAL SUM(price) + price AS s"
+    )
+    outputs = read(clause(measures=measures, rows="ALL ROWS PER MATCH"), schema)[1].outputs
+    assert [(one.function, one.final) for one in outputs.pieces] == [
+        ("last", True),
+        ("last", False),
+        ("sum", True),
+    ]
+    assert [one.sql for one in outputs.columns] == ["__piece0 - __piece1", "__piece2 + __piece1"]
+
+
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [
+        ("KURTOSIS(price)", "no aggregate of a pattern"),
+        ("TRY_SUM(price)", "no aggregate of a pattern"),
+        ("SUM(price) OVER ()", "no aggregate of a pattern"),
+        ("SUM(LAST(price))", "inside of"),
+        ("COUNT(LOWER(CLASSIFIER()))", "inside of"),
+        ("PREV(PREV(price))", "inside of PREV"),
+        ("CLASSIFIER(z)", 'no variable "z"'),
+    ],
+)
+def test_a_measure_that_cannot_be_computed_is_refused(measure, said):
+    with pytest.raises(PatternError, match=said) as caught:
+        read(clause(measures=f"MEASURES {measure} AS m"), schema)
+    assert caught.value.hint
 
 
 def test_alternation_and_permute():

@@ -96,6 +96,24 @@ def test_a_greedy_loop_takes_all_it_can():  # c a+ (greedy) d
     assert found(pattern, "caad") == ["0 1 2 3"]
 
 
+def test_a_greedy_loop_that_may_be_left_out_takes_all_it_can():  # c a* (greedy) d
+    loop = Pattern().begin(*on("c")).followed_by(*on("a")).zero_or_more().greedy()
+    assert found(loop.followed_by(*on("d")), "caad") == ["0 1 2 3"]
+    assert found(loop.followed_by(*on("d")), "cxaxad") == ["0 2 4 5"]
+    assert found(loop.followed_by(*on("d")), "cd") == ["0 1"]
+    assert found(loop.next(*on("d")), "cad") == ["0 1 2"]
+
+
+def test_a_reluctant_loop_that_may_be_left_out_leaves_what_the_next_block_can_take():  # c (a or d)*? d
+    begun = Pattern().begin(*on("c"))
+    loop = begun.followed_by("a", "e in ('a', 'd')").zero_or_more().reluctant()
+    assert found(loop.followed_by(*on("d")), "cdd") == ["0 1"]
+    assert found(loop.followed_by(*on("d")), "cadd") == ["0 1 2"]
+    assert found(loop.followed_by(*on("d")), "cxdd") == ["0 2"]
+    strict = begun.next("a", "e in ('a', 'd')").times(0, 2).reluctant()
+    assert found(strict.followed_by(*on("d")), "cdd") == ["0 1"]
+
+
 def test_a_greedy_loop_takes_what_the_next_block_could():  # c a+ (greedy) (a or d)
     pattern = (
         Pattern()

@@ -14,7 +14,7 @@ from millstream.patterns.batches import Found
 from millstream.patterns.outputs import Piece
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.recipe import output_schema, recipe
-from millstream.patterns.results import classified, compute
+from millstream.patterns.results import compute
 
 schema = Schema.parse("k string, x int, y double, at timestamp")
 pattern = Pattern().begin("a", "x = 1").followed_by("b", "x > a.x").one_or_more().within("1 h")
@@ -136,7 +136,13 @@ def test_nan_is_above_all_other_numbers():
 
 def test_a_match_up_to_each_of_its_events_and_as_often_as_it_has_events():
     parts = FOUND.prefixes()
-    assert classified(parts, ("a", "b")).to_pylist() == ["a", "b", "b", "a"]
+    names = Piece("last", frozenset([0, 1]), classifies=True)
+    assert compute(names, parts, None, pa.string(), ("a", "b")).to_pylist() == ["a", "b", "b", "a"]
+    own = Piece("last", frozenset([0]), classifies=True)
+    assert compute(own, parts, None, pa.string(), ("a", "b")).to_pylist() == ["a", "a", "a", "a"]
+    all_of_b = Piece("list", frozenset([1]), classifies=True)
+    listed = compute(all_of_b, parts, None, pa.list_(pa.string()), ("a", "b")).to_pylist()
+    assert listed == [[], ["b"], ["b", "b"], []]
     total = Piece("sum", frozenset([0, 1]), 0)
     assert compute(total, parts, "v", pa.int64()).to_pylist() == [1, 6, 6, 7]
     assert compute(total, FOUND.repeated(), "v", pa.int64()).to_pylist() == [6, 6, 6, 7]

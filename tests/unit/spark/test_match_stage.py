@@ -17,7 +17,7 @@ from millstream.errors import GroupChanged
 from millstream.spark import match
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages import match_state
-from millstream.spark.stages.match_rows import KEY, TIME, ShardMatcher, in_order
+from millstream.spark.stages.match_rows import KEY, ORDER, TIME, ShardMatcher, in_order
 from millstream.spark.stages.match_state import OLD_SHARDS, MatchShard
 from millstream.spark.stages.ordered import SHARD, from_bytes, pack
 
@@ -48,6 +48,20 @@ def test_rows_are_in_order_of_time_then_of_place_or_content(
     keys = [TIME, PLACE] if placed else [TIME, KEY, "__mask0"]
     expected = table.sort_by([(name, "ascending") for name in keys])
     assert in_order(table).to_pylist() == expected.to_pylist()
+
+
+def test_a_hash_of_the_content_comes_before_what_a_pattern_says_of_rows() -> None:
+    table = rows([(1, "a", 3), (1, "a", 0), (1, "b", 1)], placed=False)
+    hashed = table.append_column(ORDER, pa.array([7, 9, 8], pa.int64()))
+    assert in_order(hashed).column("__mask0").to_pylist() == [3, 1, 0]
+
+
+def test_rows_that_have_waited_since_before_there_was_a_hash_have_none() -> None:
+    table = rows([(1, "a", 3), (2, "a", 0)], placed=False)
+    schema = pa.schema([*table.schema, (ORDER, pa.int64())])
+    fitted = match_state._fitted(table, schema)
+    assert (fitted.schema, fitted.column(ORDER).null_count) == (schema, 2)
+    assert in_order(fitted).column("__mask0").to_pylist() == [3, 0]
 
 
 def opened(piece: bytes, shards: int) -> tuple[bytes, bytes]:

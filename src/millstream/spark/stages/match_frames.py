@@ -20,7 +20,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
 from millstream.errors import NoTime
 from millstream.flow.schema import Field, Schema
@@ -36,6 +36,7 @@ from millstream.spark.stages.match_rows import (
     JSON,
     KEY,
     LATE,
+    ORDER,
     ROW,
     STARTED,
     TIME,
@@ -189,7 +190,7 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
             if name != KEY
         ),
     ]
-    columns += [F.col(PLACE)] if PLACE in frame.columns else []
+    columns.append(F.col(PLACE) if PLACE in frame.columns else _content(frame).alias(ORDER))
     if recipe.asks_python:
         columns.append(
             F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)).alias(ROW)
@@ -212,6 +213,23 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
     else:
         chosen = frame.where(~(timeless | keyless)).select(*columns)
     return chosen.where(" OR ".join(wanted)) if recipe.quiet else chosen
+
+
+def _content(frame: DataFrame) -> Column:
+    """Return a number that rows of the same content have: it orders those of one time.
+
+    It depends on the rows alone, and on no pattern. Spark hashes no maps.
+    """
+    columns = [
+        F.to_json(F.struct(one)) if _has_map(frame.schema[name].dataType) else one
+        for name in frame.columns
+        for one in [F.col(f"`{name}`")]
+    ]
+    return F.xxhash64(*columns)
+
+
+def _has_map(kind: DataType) -> bool:
+    return any(one in kind.simpleString() for one in ("map<", "variant"))
 
 
 def _row_columns(frame: DataFrame, recipe: Recipe) -> tuple[str, ...]:

@@ -18,12 +18,15 @@ from millstream.patterns.events import asked, micros, plain
 from millstream.patterns.matcher import Kept, Matcher, matcher
 from millstream.patterns.outputs import Piece
 from millstream.patterns.recipe import PatternPlan, Recipe
-from millstream.patterns.results import classified, compute
+from millstream.patterns.results import compute
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.ordered import SHARD
 
 KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
 STARTED, DEAD, JSON = "__started", "__dead", "__json"
+#: What decides between rows of one time that have no place: a hash of their content, or their
+#: number where the order is that of several columns.
+ORDER = "__order"
 #: For each pattern, the column of each piece.
 Slots = tuple[tuple[str, ...], ...]
 
@@ -157,10 +160,8 @@ class ShardMatcher:
     ) -> pa.Array:
         kind = self.output.field(slot).type
         found = whole if piece.final else parts
-        if piece.function == "classifier":
-            return classified(found, plan.automaton.blocks)
         value = None if piece.value is None else f"__out{plan.rows[piece.value]}"
-        return compute(piece, found, value, kind)
+        return compute(piece, found, value, kind, plan.automaton.blocks)
 
 
 def _whole(rows: pa.Table) -> pa.Table:
@@ -170,7 +171,7 @@ def _whole(rows: pa.Table) -> pa.Table:
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """Sort rows by time, then by place, or by content where they have none."""
+    """Sort rows by time, then by place, or by the hash of their content where they have none."""
     times = micros(rows.column(TIME))
     order = np.argsort(times, kind="stable")
     times = times[order]
@@ -189,10 +190,14 @@ def in_order(rows: pa.Table) -> pa.Table:
 def _content_keys(rows: pa.Table) -> list[tuple[str, str]]:
     if PLACE in rows.column_names:
         return [(TIME, "ascending"), (PLACE, "ascending")]
+    # Rows that have waited since before there was such a hash have none.
     plain_ones = [
-        one.name for one in rows.schema if one.name not in (TIME, SHARD) and _sortable(one.type)
+        one.name
+        for one in rows.schema
+        if one.name not in (TIME, SHARD, ORDER) and _sortable(one.type)
     ]
-    return [(name, "ascending") for name in (TIME, *plain_ones)]
+    hashed = (ORDER,) if ORDER in rows.column_names else ()
+    return [(name, "ascending") for name in (TIME, *hashed, *plain_ones)]
 
 
 def _sortable(kind: pa.DataType) -> bool:

@@ -75,8 +75,7 @@ class MatchShard(StatefulProcessor):
     def _take(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
         pieces = [self._opened(bytes(piece)) for (piece,) in self._pieces.get()]
         stored = [from_bytes(content) for mark, content in pieces if mark == _WAITING]
-        names = self.stage.rows.names
-        tables = [table.select(names) for table in (*stored, *fresh)]
+        tables = [_fitted(table, self.stage.rows) for table in (*stored, *fresh)]
         rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
         ready = micros(rows.column(TIME)) <= watermark
         rest = rows.filter(pa.array(~ready))
@@ -200,6 +199,13 @@ def since_1970(results: pa.Table) -> pa.Table:
     place = results.column_names.index(TIME)
     times = pa.array(np.maximum(at, 1), pa.int64()).cast(results.column(TIME).type)
     return results.set_column(place, TIME, times)
+
+
+def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of a schema; those that they lack are missing."""
+    for name in set(schema.names) - set(rows.column_names):
+        rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
+    return rows.select(schema.names)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:

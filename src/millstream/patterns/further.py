@@ -1,0 +1,151 @@
+"""Further aggregates of outputs: those that SQL computes from the list of what they are about.
+
+max_by(x, y) is made of a list of pairs, stddev(x) of a list of numbers; the lists are pieces like
+any other. Their functions are those of Spark, with its rules for missing values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+from millstream.flow import expressions
+from millstream.patterns.conditions import function_of
+
+Listed = Callable[[exp.Expr], str]
+"""Returns the column of the list of what an expression is for each event."""
+
+_WELFORD: Final = (
+    "aggregate(array_compact({list}), named_struct('n', 0D, 'mean', 0D, 'off', 0D), (a, x) -> "
+    "named_struct('n', a.n + 1, 'mean', a.mean + (x - a.mean) / (a.n + 1), "
+    "'off', a.off + (x - a.mean) * (x - a.mean) * a.n / (a.n + 1)), a -> {end})"
+)
+_SAMPLE, _ALL = "if(a.n > 1, {}, null)", "if(a.n > 0, {}, null)"
+#: SQL over the list of the argument.
+_OF_LISTS: Final[dict[type[exp.Expr], str]] = {
+    exp.AnyValue: "try_element_at(array_compact({list}), 1)",
+    exp.ArrayUniqueAgg: "array_distinct(array_compact({list}))",
+    exp.CountIf: "cast(size(filter({list}, x -> x)) as bigint)",
+    exp.LogicalAnd: "if(size(array_compact({list})) = 0, null, forall(array_compact({list}), x -> x))",
+    exp.Median: (
+        "aggregate(array(array_sort(array_compact({list}))), cast(null as double), (a, s) -> "
+        "if(size(s) = 0, null, (s[(size(s) - 1) div 2] + s[size(s) div 2]) / 2))"
+    ),
+    exp.Stddev: _WELFORD.replace("{end}", _SAMPLE.format("sqrt(a.off / (a.n - 1))")),
+    exp.StddevSamp: _WELFORD.replace("{end}", _SAMPLE.format("sqrt(a.off / (a.n - 1))")),
+    exp.StddevPop: _WELFORD.replace("{end}", _ALL.format("sqrt(a.off / a.n)")),
+    exp.Variance: _WELFORD.replace("{end}", _SAMPLE.format("a.off / (a.n - 1)")),
+    exp.VariancePop: _WELFORD.replace("{end}", _ALL.format("a.off / a.n")),
+}
+#: The same over lists of pairs (k, v).
+_OF_PAIRS: Final[dict[type[exp.Expr], str]] = {
+    exp.ArgMax: "array_max(filter({list}, x -> x.k IS NOT NULL)).v",
+    exp.ArgMin: "array_min(filter({list}, x -> x.k IS NOT NULL)).v",
+}
+#: Names of the functions above that sqlglot does not know.
+_OTHER_NAMES: Final[dict[str, type[exp.Expr]]] = {
+    "every": exp.LogicalAnd,
+    "arbitrary": exp.AnyValue,
+    "array_distinct_agg": exp.ArrayUniqueAgg,
+}
+#: Aggregates of Spark that sqlglot does not know, and neither do we.
+_UNKNOWN: Final = (
+    "bitmap_or_agg",
+    "count_min_sketch",
+    "histogram_numeric",
+    "hll_sketch_agg",
+    "product",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "try_avg",
+    "try_sum",
+)
+KNOWN: Final = (
+    "count, sum, avg, min, max, first, last, any, any_value, bool_and, collect_list, collect_set, "
+    "count_if, listagg, max_by, median, min_by, stddev and variance"
+)
+
+
+def gathers(node: exp.Expr) -> bool:
+    """Tell whether a node is an aggregate of events, known to us or not."""
+    if isinstance(node, exp.Filter | exp.IgnoreNulls | exp.AggFunc):
+        return True
+    if function_of(node) is not None:
+        return True
+    return isinstance(node, exp.Anonymous) and node.name.lower() in {*_OTHER_NAMES, *_UNKNOWN}
+
+
+def further(node: exp.Expr, listed: Listed) -> exp.Expr | None:
+    """Return an aggregate as SQL over lists; None if it is none of those that are made so."""
+    if isinstance(node, exp.Anonymous) and node.name.lower() in _OTHER_NAMES:
+        node = _OTHER_NAMES[node.name.lower()](this=node.expressions[0])
+    sql = _sql(node, listed)
+    return None if sql is None else expressions.parse(sql)
+
+
+def _sql(node: exp.Expr, listed: Listed) -> str | None:
+    if type(node) in _OF_PAIRS:
+        pair = _pair(node.expression, node.this)
+        return _OF_PAIRS[type(node)].replace("{list}", listed(pair))
+    if isinstance(node, exp.ArrayAgg | exp.GroupConcat) and isinstance(node.this, exp.Order):
+        return _joined(node, _in_order(node.this, listed))
+    if isinstance(node, exp.GroupConcat):
+        return _joined(node, listed(node.this))
+    if isinstance(node, exp.ArrayAgg | exp.Count) and isinstance(node.this, exp.Distinct):
+        return _distinct(node, listed)
+    if isinstance(node, exp.IgnoreNulls) and function_of(node.this) in ("first", "last"):
+        argument = node.this.expressions[0] if node.this.expressions else node.this.this
+        place = 1 if function_of(node.this) == "first" else -1
+        return f"try_element_at(array_compact({listed(argument)}), {place})"
+    if type(node) in _OF_LISTS:
+        return _OF_LISTS[type(node)].replace("{list}", listed(node.this))
+    return None
+
+
+def _pair(key: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return exp.func(
+        "named_struct", exp.Literal.string("k"), key.copy(), exp.Literal.string("v"), value.copy()
+    )
+
+
+def _in_order(order: exp.Order, listed: Listed) -> str:
+    """Return the list of x in x ORDER BY y."""
+    key = order.expressions[0]
+    rising = "false" if key.args.get("desc") else "true"
+    pairs = listed(_pair(key.this, order.this))
+    return f"transform(sort_array({pairs}, {rising}), x -> x.v)"
+
+
+def _joined(node: exp.Expr, found: str) -> str:
+    """Return a list as it is, or as the one text that a GroupConcat makes of it."""
+    if isinstance(node, exp.ArrayAgg):
+        return found
+    separator = node.args.get("separator")
+    text = "''" if separator is None else separator.sql(dialect="spark")
+    some = f"array_compact({found})"
+    joined = f"array_join(transform({some}, x -> cast(x as string)), {text})"
+    return f"if(size({some}) = 0, null, {joined})"
+
+
+def _distinct(node: exp.Expr, listed: Listed) -> str | None:
+    if len(node.this.expressions) != 1:
+        return None
+    found = f"array_distinct(array_compact({listed(node.this.expressions[0])}))"
+    return f"cast(size({found}) as bigint)" if isinstance(node, exp.Count) else found
+
+
+def unfiltered(node: exp.Filter) -> exp.Expr:
+    """Return f(x) FILTER (WHERE c) as f of what x is where c holds."""
+    aggregate: exp.Expr = node.this.copy()
+    condition = node.expression.this.copy()
+    argument = aggregate.this
+    if isinstance(argument, exp.Star) or isinstance(getattr(argument, "this", None), exp.Star):
+        argument = exp.Literal.number(1)
+    chosen = exp.Case().when(condition, argument)
+    if isinstance(aggregate, exp.ArrayAgg):
+        return exp.Anonymous(this="array_compact", expressions=[exp.ArrayAgg(this=chosen)])
+    aggregate.set("this", chosen)
+    return aggregate
