@@ -311,11 +311,11 @@ MEASURES = {
     "array_agg(CLASSIFIER())": ["a", "b", "b", "b"],
     "LAST(CLASSIFIER(), 3)": "a",
     "PREV(CLASSIFIER(), 3)": "a",
-    "PREV(LAST(b.x))": 4,
+    "PREV(LAST(b.x))": 2,
     "any_value(b.x)": 4,
-    "stddev(b.x)": 1.0,
+    "round(stddev(b.x), 3)": 1.155,
     "var_pop(a.x)": 0.0,
-    "max_by(n, x)": 1,
+    "max_by(n, -x)": 2,
     "min_by(b.n, b.x)": 2,
     "sort_array(collect_set(x))": [2, 4],
     "string_agg(x, '-')": "4-4-2-4",
@@ -348,7 +348,7 @@ def test_measures_are_computed_from_the_rows_of_a_match(spark: SparkSession) -> 
         )
     """
     (found,) = sql(spark, query).collect()
-    assert dict(zip(MEASURES, found, strict=False)) == pytest.approx(MEASURES)
+    assert dict(zip(MEASURES, found, strict=False)) == MEASURES
     spark.table("t").where("n < 0").createOrReplaceTempView("t")
     assert sql(spark, query).collect() == []
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -18,6 +19,7 @@ from millstream.patterns.batches import Batch
 from millstream.patterns.events import met, micros, values
 from millstream.patterns.match_recognize import read
 from millstream.patterns.matcher import Matcher, PlainMatcher, matcher, remembering
+from millstream.patterns.tables import tables
 from property.patterns_random import streams, table
 
 FAR = 2**61
@@ -52,8 +54,8 @@ def mean(taken) -> float:
     return sum(row["x"] for _, row in taken) / len(taken)
 
 
-def trees() -> st.SearchStrategy[Any]:
-    names = st.sampled_from("ABCDEFGHI").map(lambda name: ("var", name))
+def trees(variables: Sequence[str] = "ABCDEFGHI") -> st.SearchStrategy[Any]:
+    names = st.sampled_from(variables).map(lambda name: ("var", name))
     bounds = st.sampled_from([(0, None), (1, None), (0, 1), (2, 2), (1, 2), (0, 2), (2, None)])
 
     def wider(inner):
@@ -218,6 +220,62 @@ def test_the_preferred_match_is_found_and_matching_goes_on_where_it_should(tree,
         return
     assert in_batches(automaton, kernel, whole, cuts) == expected
     assert in_batches(automaton, plain, whole, cuts) == expected
+
+
+PLAIN = [name for name in DEFINE if name in "ABCFG"]
+
+
+@settings(max_examples=300)
+@given(tree=trees(PLAIN), rows=streams(8), keys=st.integers(1, 2), skip=st.sampled_from(SKIPS))
+def test_a_table_for_all_rows_finds_what_runs_find_and_when(tree, rows, keys, skip):
+    used = [name for name in PLAIN if name in text(tree).replace("PERMUTE", "")]
+    defines = ", ".join(f"{name} AS {DEFINE[name][0]}" for name in used if DEFINE[name][0])
+    sql = (
+        f"SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at AFTER MATCH SKIP {skip} "
+        f"PATTERN ({text(tree)}) DEFINE {defines or 'F AS TRUE'})"
+    )
+    automaton = read(sql, batch=True)[1].automaton
+    made = matcher(automaton, [pa.int64()] * len(automaton.values))
+    assert tables(automaton, [pa.int64()] * len(automaton.values)).forgetful
+    whole = table(rows).append_column("number", pa.array(range(len(rows)), pa.int64()))
+    batch = Batch(
+        pa.array([str(place % keys) for place in range(len(rows))]),
+        micros(whole.column("at")),
+        met(automaton, whole).astype("int64"),
+        values(automaton, whole),
+        whole,
+    )
+    shown = [
+        found_or_refused(one, batch)
+        for one in (made, remembering(automaton, PlainMatcher(automaton)))
+    ]
+    assert shown[0] == shown[1]
+
+
+def found_or_refused(made: Matcher, batch: Batch) -> list[tuple[Any, ...]] | str:
+    """Return the matches by key and start, each with the moment at which it is certain."""
+    try:
+        found = made.process(made.empty(pa.string(), batch.rows.schema), batch, FOREVER)[1]
+    except ConditionFailed:
+        return "refused"
+    numbers = found.rows.column("number").to_pylist()
+    return sorted(
+        (found.keys[place].as_py(), numbers[a:z], found.blocks[a:z].tolist(), int(found.at[place]))
+        for place, (a, z) in enumerate(zip(found.starts, found.ends, strict=True))
+    )
+
+
+def test_a_loop_that_never_ends_costs_no_more_than_its_rows():
+    sql = (
+        "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at PATTERN (A+ B) DEFINE A AS x = 0, B AS x = 1)"
+    )
+    automaton = read(sql)[1].automaton
+    made, rows = matcher(automaton, []), 200_000
+    times = np.arange(rows)
+    batch = Batch(pa.repeat("k", rows), times, times * 0 + 1, [], pa.table({"number": times}))
+    kept, found = made.process(made.empty(pa.string(), batch.rows.schema), batch, FOREVER)
+    # Runs would be moved 20 billion times, which takes minutes.
+    assert (len(found), kept.live) == (0, 0)
 
 
 def regexes() -> st.SearchStrategy[str]:

@@ -18,12 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InternalError
+from millstream.patterns.automaton import FOREVER
 from millstream.patterns.batches import Batch, Found, Numbers, table_bytes, table_of
 from millstream.patterns.kernel import layout
 from millstream.patterns.kernel.forking import match_forking
 from millstream.patterns.kernel.matches import mark_reachable, unroll
 from millstream.patterns.kernel.preferring import match_preferring
 from millstream.patterns.kernel.records import Carried, Events, Outcome, Table
+from millstream.patterns.kernel.whole import match_whole
 from millstream.patterns.tables import Tables
 
 #: What the bytes of a shard begin with: a mark and the version of what follows.
@@ -93,13 +95,26 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
         _roomy(shard.nodes),
         len(shard.nodes),
     )
-    match = match_preferring if tables.prefers else match_forking
-    outcome = match(tables.rules, events, carried, watermark)
+    if tables.forgetful and watermark >= FOREVER and not shard.sequence and _fits(tables, ends):
+        outcome = match_whole(tables.rules, events, carried)
+    else:
+        match = match_preferring if tables.prefers else match_forking
+        outcome = match(tables.rules, events, carried, watermark)
     rows = _Rows(shard.rows, batch.rows, order)
     results = _found(outcome, keys, rows)
     kept = _kept(outcome, keys, rows, numbers)
     words = texts.left(kept[1])
     return Shard(*kept, words, shard.sequence + len(batch)), results
+
+
+#: How many numbers a table of rows and states has at most: 256 MB.
+_LARGEST: Final = 2**27
+
+
+def _fits(tables: Tables, ends: Numbers) -> bool:
+    """Tell whether a table of the rows and states of the largest key is not too large."""
+    longest = int(np.diff(ends, prepend=0).max(initial=0))
+    return longest * len(tables.rules.states) <= _LARGEST
 
 
 def _by_key(shard: Shard, batch: Batch) -> tuple[pa.Array, Numbers, Numbers]:

@@ -23,6 +23,8 @@ _SKIPS = {
 }
 #: Masks of tests, blocks and registers are the bits of a signed 64-bit number.
 MOST = 62
+#: Beyond so many states, most of which few rows reach, moving runs is quicker than a table of all.
+MOST_TABLED = 32
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Tables:
     kinds: tuple[Kind, ...]
     texts: tuple[str, ...] = ()
     prefers: bool = False
+    #: Whether what becomes of a run depends on its state and the rows to come alone.
+    forgetful: bool = False
 
     @property
     def width(self) -> int:
@@ -109,7 +113,16 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
         registers=_table(registers, layout.REGISTER_WIDTH),
         settings=_settings(automaton, late, layout.REGISTERS + len(registers) + extra),
     )
-    return Tables(rules, kinds, tuple(texts), automaton.prefers)
+    return Tables(rules, kinds, tuple(texts), automaton.prefers, _forgetful(automaton))
+
+
+def _forgetful(automaton: Automaton) -> bool:
+    """Tell whether an automaton can be matched by a table of its few states for each row."""
+    if not automaton.prefers or automaton.within is not None or automaton.registers:
+        return False
+    edges = [*automaton.start, *(edge for state in automaton.states for edge in state.edges)]
+    plain = all(not edge.forbid and edge.before is None for edge in edges)
+    return plain and len(automaton.states) < MOST_TABLED
 
 
 def _check(automaton: Automaton) -> None:
