@@ -1,8 +1,8 @@
 """The state of a stage as of one committed batch, one row per key.
 
 Spark's own `statestore` source reads a version of its files, which are never changed: a job that
-runs is not disturbed, and what is read belongs to one batch. `fold` and `distinct` keep a value per
-shard in there, which names all keys of the shard.
+runs is not disturbed, and what is read belongs to one batch. `fold` and `distinct` keep a manifest
+per shard in there (`millstream.state`), which holds the keys of the shard or names files that do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,7 @@ from millstream.spark.inspection.columns import Layout, layout_of, merged, to_ta
 from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.state_files import stage_operator
 from millstream.spark.stages.ordered import SHARD, decode
+from millstream.state import StateFiles, entries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,16 +45,19 @@ class KeyStates:
     kind: str
     by: tuple[str, ...]
     batch: int
-    #: What each shard keeps, as it is stored.
+    #: The manifest of each shard.
     shards: Sequence[bytes]
-    #: A row of `distinct` at or before this time is forgotten.
+    files: StateFiles
+    #: What was put at or before this event time is forgotten.
     expired_us: int | None = None
 
     def rows(self, key: str | None = None) -> Iterator[Rows]:
         """Yield keys with their states, some at a time; with `key`, only that of this key."""
         for data in self.shards:
-            found = [(decode(one), value) for one, value in decode(data)]
+            kept = entries(data, self.files.open, self.expired_us)
+            found = [(decode(one), value) for one, value, _ in kept]
             if self.kind == "distinct":
+                # Earlier versions have stored no time beside the value, which is one.
                 found = [
                     (one, {FIRST_AT: moment_of(at)})
                     for one, at in found
@@ -139,15 +142,16 @@ def read_states(
         tuple(meaning["by"]),
         committed.batch,
         _shards(spark, found, operator.id, committed.batch),
+        StateFiles(found.files, stage, retain=0),
         _expired(meaning, committed.watermark_ms),
     )
 
 
 def _expired(meaning: Mapping[str, Any], watermark_ms: int) -> int | None:
-    within = meaning.get("within")
-    if within is None or watermark_ms <= 0:
+    keep = meaning.get("within") or meaning.get("keep")
+    if keep is None or watermark_ms <= 0:
         return None
-    length: timedelta = durations.duration(within)
+    length = durations.duration(keep)
     return watermark_ms * 1000 - length // MICROSECOND
 
 

@@ -25,6 +25,13 @@ class Opened:
         return storage_at(self.checkpoint.address or self.checkpoint.folder)
 
     @property
+    def files(self) -> Storage:
+        """Where the files of the checkpoint itself are."""
+        return storage_at(
+            f"{self.checkpoint.address or self.checkpoint.folder}/{self.checkpoint.id}"
+        )
+
+    @property
     def sender(self) -> str:
         return self.checkpoint.sender(self.place.name)
 

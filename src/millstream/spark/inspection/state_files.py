@@ -25,7 +25,10 @@ _SSTS: Final = "SSTs"
 
 
 class StateReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a stage: its version, and the files that hold it."""
+    """The state of a stage: its version, and the files that hold it.
+
+    Files beside Spark's count whole: which of them a version names is in its manifests.
+    """
 
     stage: str | None
     kind: str | None
@@ -48,6 +51,7 @@ def states(found: Opened, batch: int | None) -> Iterator[StateReport]:
     for operator in _operators(found, sizes):
         parts = list(_parts(found, operator, sizes, batch))
         files = [name for part in parts for name in part.files]
+        beside = found.files.sizes(f"keys/{operator.stage}") if operator.stage else {}
         yield StateReport(
             stage=operator.stage,
             kind=operator.kind,
@@ -55,8 +59,8 @@ def states(found: Opened, batch: int | None) -> Iterator[StateReport]:
             name=operator.name,
             version=batch + 1,
             partitions=max(store.partitions for store in operator.stores),
-            files=len(files),
-            bytes=sum(sizes[name] for name in files),
+            files=len(files) + len(beside),
+            bytes=sum(sizes[name] for name in files) + sum(beside.values()),
             missing=tuple(f"state/{part.missing}" for part in parts if part.missing is not None),
         )
 
