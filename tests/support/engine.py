@@ -250,6 +250,7 @@ class PeerEngine:
             sources={"s": SourceStatus(sum(one.rows for one in inboxes), bytes=10)},
             late=1,
             dead=2,
+            waiting=3,
             unprocessed=7 if found.state in life.ALIVE else 0,
             inboxes=tuple(inboxes),
             copies=(CopyStatus("s", 9, "tcp://10.0.0.2:1", rows=4, behind_bytes=300, live=True),)
@@ -277,6 +278,10 @@ class PeerEngine:
     def journal(self, job: str, name: str) -> Journal:
         self._job(job)
         return journal_of(self.data / "f", name)
+
+    def flow_folder(self, job: str) -> Path:
+        self._job(job)
+        return self.data / "f"
 
     # changing
 

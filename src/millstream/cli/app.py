@@ -45,6 +45,7 @@ GROUPS: Final = {
     "actions": "Store programs on an engine.",
     "scheme": "Check schemes of runtimes.",
     "journal": "Look into journals, and repair them.",
+    "dead": "Show, replay and discard dead letters.",
     "checkpoint": "Show, compare and verify the checkpoints of groups.",
     "state": "Look at what stages keep for each key.",
     "keys": "Create and show keys.",

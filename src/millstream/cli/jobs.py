@@ -358,7 +358,9 @@ def _view(job: JobStatus) -> Group:
         for one in job.copies
     ]
     parts += [Text(_runtime(one)) for one in job.runtimes]
-    foot = f"late {job.late:,}   dead letters {job.dead:,}   not processed {job.unprocessed:,}"
+    waiting = f"   letters waiting {job.waiting:,}" if job.waiting else ""
+    dead = f"late {job.late:,}   dead letters {job.dead:,}{waiting}"
+    foot = f"{dead}   not processed {job.unprocessed:,}"
     return Group(*parts, Text(foot, style="dim"), *map(Text, job.notices))
 
 

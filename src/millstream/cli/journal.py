@@ -91,7 +91,7 @@ def data_of(given: Path | None) -> Path:
     return data
 
 
-def _folders(data: Path) -> dict[str, Path]:
+def flow_folders(data: Path) -> dict[str, Path]:
     """Return the folders of journals under a data folder, by flow or job."""
     found = [*data.glob("*/journals"), *data.glob("jobs/*/*/journals")]
     return {folder.parent.name: folder for folder in sorted(found)}
@@ -101,7 +101,7 @@ def named(data: Path, job: str | None = None) -> dict[str, Journal]:
     """Return the journals under a data folder, by name."""
     return {
         f"{flow}.{name}": journal
-        for flow, folder in _folders(data).items()
+        for flow, folder in flow_folders(data).items()
         if job in (None, flow)
         for name, journal in journals_in(folder).items()
     }
@@ -116,7 +116,7 @@ def find(name: str, data: Path, job: str | None = None) -> tuple[str, Journal]:
     whole = name if job is None or name.startswith(f"{job}.") else f"{job}.{name}"
     flow, _, rest = whole.partition(".")
     short, _, letters = rest.partition(".")
-    folder = _folders(data).get(flow)
+    folder = flow_folders(data).get(flow)
     if folder is not None and short and letters in ("", "dead"):
         journal = journal_at(folder / short)
         found = journal.dead_journal() if letters else journal

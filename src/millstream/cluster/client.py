@@ -37,7 +37,7 @@ _CONNECT_S: Final = 5.0
 PLANNING_S: Final = 120.0
 PIECE: Final = 4 << 20
 #: What needs a token though it changes nothing.
-_GUARDED: Final = ("/bytes", "/audit", "/rows")
+_GUARDED: Final = ("/bytes", "/audit", "/rows", "/dead")
 
 Answer = TypeVar("Answer")
 Progress = Callable[[JobStatus], None]

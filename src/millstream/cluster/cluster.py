@@ -31,6 +31,7 @@ from millstream.cluster.client import (
     journal_path,
     state_path,
 )
+from millstream.cluster.letters import JobLetters
 from millstream.cluster.programs import Programs
 from millstream.cluster.switches import JobSwitches
 from millstream.engine.access.audit import AuditEntry, AuditQuery
@@ -56,7 +57,7 @@ class _Log(msgspec.Struct):
     next: str
 
 
-class Cluster(Programs, JobSwitches):
+class Cluster(Programs, JobSwitches, JobLetters):
     """One or several engines. Node 0 has the drivers; with one engine that is all there is."""
 
     # deploying
@@ -367,6 +368,7 @@ def merged(found: Sequence[JobStatus]) -> JobStatus:
         sources={name: _source(name, parts) for part in parts for name in part.sources},
         late=sum(part.late for part in parts),
         dead=sum(part.dead for part in parts),
+        waiting=sum(part.waiting for part in parts),
         inboxes=tuple(inboxes),
     )
 

@@ -182,6 +182,10 @@ class JobQueries:
             raise InvalidTransition(f'job "{managed.name}" does not run', hint=hint)
         return managed.driver.read_state(asked, STATE_S)
 
+    def flow_folder(self, job: str) -> Path:
+        """Return the folder of a job's journals and checkpoints."""
+        return self._folders.flow(self._found(job).name)
+
     def versions(self, job: str) -> list[VersionStatus]:
         """Return the versions of a job, oldest first."""
         managed = self._found(job)

@@ -29,6 +29,7 @@ class _Numbers(msgspec.Struct, frozen=True):
     sources: dict[str, SourceStatus] = {}
     late: int = 0
     dead: int = 0
+    waiting: int = 0
     notices: tuple[str, ...] = ()
     runtimes: tuple[RuntimeStatus, ...] = ()
 
@@ -58,6 +59,7 @@ def job_status(
         sources=_with_inboxes(numbers.sources, here),
         late=numbers.late,
         dead=numbers.dead,
+        waiting=numbers.waiting,
         notices=numbers.notices,
         unprocessed=0 if gone else unread(managed, folders.flow(managed.name)),
         inboxes=here,

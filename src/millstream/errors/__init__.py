@@ -15,7 +15,7 @@ MillstreamError
 │  ├─ JournalMissing, UnknownJournalKind, JournalUnreadable, SchemaConflict
 │  ├─ AlreadyWriting, WriterClosed, WriterBroken, Ended
 │  ├─ NullTime, NullKey, UnplaceableKey
-│  ├─ PositionTrimmed, PositionUnwritten
+│  ├─ PositionTrimmed, PositionUnwritten, LetterMissing, LetterRefused
 │  └─ CorruptBatch, CorruptIndex, CorruptSenders, CorruptStaging
 ├─ IngestError          events could not be written into a journal
 │  └─ UnsupportedColumn, UnknownFormat, NotThere, FileChanged, SourceFailed

@@ -56,6 +56,14 @@ class UnplaceableKey(JournalError):
     """Keys of this type have no text form that is the same in all processes."""
 
 
+class LetterMissing(JournalError):
+    """There is no such dead letter, or more than one."""
+
+
+class LetterRefused(JournalError):
+    """A dead letter cannot be replayed as it is, or there."""
+
+
 class PositionTrimmed(JournalError):
     """The position was removed by retention."""
 

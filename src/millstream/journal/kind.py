@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from millstream.journal.base import (
     Trimmed,
 )
 from millstream.journal.health import Repaired, Summary, Verification
+
+if TYPE_CHECKING:
+    from millstream.journal.letters import Mark
 
 
 class PartitionWriter(Protocol):
@@ -220,6 +223,10 @@ class DeadLetters(Protocol):
         """Store the letters that are not there yet, durably, and return how many those were."""
         ...
 
+    def put_marks(self, marks: Sequence[Mark]) -> None:
+        """Store what is decided about letters, durably: of two marks with one number the first counts."""
+        ...
+
 
 class Excerpt(Protocol):
     """What a task on another host needs to read a range by itself; it is pickled."""
@@ -366,6 +373,10 @@ class Journal(Protocol):
 
     def dead_counts(self) -> dict[str, int]:
         """Return how many dead letters there are, by kind of reason."""
+        ...
+
+    def dead_waiting(self) -> dict[str, int]:
+        """Return how many of them are neither replayed nor discarded, by kind of reason."""
         ...
 
     def dead_journal(self) -> Journal:

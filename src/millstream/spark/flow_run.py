@@ -36,7 +36,7 @@ from millstream.spark.run.claim import claim as take_claim
 from millstream.spark.run.driver_log import release_job, renew_job, take_job
 from millstream.spark.run.ends import notice_ends
 from millstream.spark.run.failure import cause
-from millstream.spark.run.late import dead_letters, late_notices
+from millstream.spark.run.late import dead_letters, late_notices, waiting_letters
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.run.sources import Hosting, RunSources
 from millstream.spark.run.version import RunContext, at_rest
@@ -93,6 +93,8 @@ class RunStatistics:
     ended: bool
     #: What its user should know: which sources lose rows.
     notices: tuple[str, ...] = ()
+    #: Late rows and other dead letters that are neither replayed nor discarded.
+    waiting: int = 0
 
 
 class FlowRun:
@@ -340,6 +342,7 @@ class FlowRun:
             dead=dead,
             ended=all(query.finished for query in self.queries.values()),
             notices=tuple(late_notices(self._versions.current, late)),
+            waiting=waiting_letters(self._journals()) if dead or any(late.values()) else 0,
         )
 
     def stop(self) -> None:

@@ -94,7 +94,7 @@ def test_jobs_are_listed_and_shown(served: Served, flow: Path, run: Run) -> None
     assert shown.startswith("f (job f-1)  running since 2026-01-01 12:00:00   driver 4711\n")
     assert "all    120   12  0.5 s  7 (0.2 s)  2026-01-01 12:00:00      9" in shown
     assert "inbox s/0  tcp://127.0.0.1:" in shown
-    assert "late 1   dead letters 2   not processed 7" in shown
+    assert "late 1   dead letters 2   letters waiting 3   not processed 7" in shown
     assert json.loads(run("status", "f", "--json"))["pid"] == 4711
     assert [job["name"] for job in json.loads(run("jobs", "--json"))] == ["f"]
 

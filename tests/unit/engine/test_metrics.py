@@ -40,6 +40,7 @@ def test_the_numbers_of_jobs_groups_sources_and_inboxes_are_told(served: Served)
     assert found["millstream_job_state", (("job", "f"), ("state", "running"))] == 1
     assert found["millstream_job_unprocessed_rows", (("job", "f"),)] == 7
     assert found["millstream_job_dead_letters_total", (("job", "f"),)] == 2
+    assert found["millstream_job_dead_letters_waiting", (("job", "f"),)] == 3
     group = (("group", "all"), ("job", "f"))
     assert found["millstream_group_rows_in_total", group] == 120
     assert found["millstream_group_lag_seconds", group] == 0.25

@@ -23,11 +23,12 @@ from support.served import PACKAGE, Served
 ROUTES = {
     "nothing": "home docs health ready",
     "any token": "engine openapi",
-    "look": "metrics jobs job groups journals journal journal_rows states state_rows statistics history logs versions "
+    "look": "letters letter metrics jobs job groups journals journal journal_rows states state_rows statistics history logs versions "
     "wait actions action content",
     "send": "send",
-    "operate": "undeploy drain resume give_up settled missed remove_action stop verify_journal",
-    "deploy": "deploy prepare begin host switch plan_switch add_action send_content read_content "
+    "operate": "undeploy drain resume give_up settled missed remove_action stop verify_journal "
+    "replay discard",
+    "deploy": "replay_edited deploy prepare begin host switch plan_switch add_action send_content read_content "
     "drop_content",
     "owner": "audit",
 }
@@ -123,6 +124,7 @@ def test_every_route_permits_every_kind_of_token_what_it_may_and_no_more(opened:
         "stage": "counted",
         "name": "echo",
         "sha256": "0" * 64,
+        "letter": "0",
         "node": "filter",
     }
     wrong = []

@@ -9,7 +9,7 @@ import pytest
 
 from millstream.errors import AlreadyWriting
 from millstream.journal.base import DeadLetter
-from millstream.journal.kinds.files.dead import DeadLetters, dead_counts
+from millstream.journal.kinds.files.dead import DeadLetters, dead_counts, dead_waiting
 from millstream.journal.kinds.files.layout import dead_folder
 from millstream.journal.kinds.files.reader import Reader
 from millstream.journal.kinds.files.repair import repair
@@ -18,7 +18,7 @@ from millstream.journal.kinds.files.verify import verify
 
 def letters(journal: Path) -> list[tuple[str, int, int, str]]:
     reader = Reader(dead_folder(journal)).partition(0)
-    rows = [row for part in reader.read(0, reader.end) for row in part.batch.to_pylist()]  # type: ignore[union-attr]
+    rows = [row for part in reader.read(reader.begin, reader.end) for row in part.batch.to_pylist()]  # type: ignore[union-attr]
     return [(row["origin"], row["partition"], row["position"], row["reason"]) for row in rows]
 
 
@@ -143,3 +143,19 @@ def test_a_table_that_was_not_closed_is_made_again(
     caplog.clear()
     DeadLetters.open(journal).close()
     assert caplog.text == ""
+
+
+def test_the_oldest_letters_go_when_there_are_too_many_bytes_and_wait_no_more(
+    journal: Path,
+) -> None:
+    dead = DeadLetters(journal, keep_bytes=20_000)
+    for n in range(40):
+        dead.put("s", n, "no row", "x" * 1000)
+    dead.close()
+    kept = [position for _, _, position, _ in letters(journal)]
+    assert 4 <= len(kept) <= 20
+    assert kept == list(range(40 - len(kept), 40))
+    assert dead_counts(journal) == {"no row": 40}
+    assert dead_waiting(journal) == {"no row": len(kept)}
+    with DeadLetters.open(journal) as dead:
+        assert not dead.put("s", 0, "no row", "x"), "it is known that it was there"

@@ -34,6 +34,7 @@ from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
 from millstream.journal import Journal
 from millstream.journal.health import Summary
+from millstream.links.client import Client
 from millstream.links.keys import KeyPair
 from millstream.links.network import Address
 from millstream.switch.request import SwitchRequest
@@ -80,6 +81,7 @@ class Served(Protocol):
     def state_rows(
         self, job: str, stage: str, *, key: str | None, at: int | None, limit: int
     ) -> StateRows: ...
+    def flow_folder(self, job: str) -> Path: ...
     def drain(self, job: str, *, flush: bool) -> JobStatus: ...
     def resume(self, job: str) -> JobStatus: ...
     def settled(self, job: str, state: JobState) -> JobStatus: ...
@@ -144,6 +146,10 @@ class Api:
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._sending = anyio.CapacityLimiter(_SENDING)
         self._waiting = anyio.CapacityLimiter(limits.waiting)
+
+    def connect(self, sender: str) -> Client:
+        """Return a client of this engine's inboxes, under a name of ours."""
+        return self.intake.connect(sender, self.limits.room_seconds)
 
     def about(self) -> EngineStatus:
         return self._about(len(self.engine.jobs()))

@@ -61,6 +61,7 @@ _TABLE: Final[Sequence[tuple[str, tuple[str, ...], Of, Sequence[tuple[str, str, 
             ("unprocessed_rows", "Rows in journals that are not processed", "unprocessed"),
             ("late_rows_total", "Rows that came too late", "late"),
             ("dead_letters_total", "Records that were not taken", "dead"),
+            ("dead_letters_waiting", "Late rows and dead letters to replay or discard", "waiting"),
         ),
     ),
     (

@@ -22,12 +22,15 @@ _BY_STATUS: Final[Mapping[int, tuple[type[MillstreamError], ...]]] = {
     400: (errors.RequestRefused,),
     401: (errors.TokenRefused,),
     403: (errors.NotPermitted,),
-    404: (errors.NoSuchJob, errors.NotThere, errors.JournalMissing, errors.NoSuchAction),
+    404: (
+        *(errors.NoSuchJob, errors.NotThere, errors.JournalMissing, errors.NoSuchAction),
+        *(errors.LetterMissing,),
+    ),
     409: (
         *(errors.JobExists, errors.JobBusy, errors.InvalidTransition, errors.JobsRunning),
         *(errors.AlreadyRunning, errors.AlreadyWriting, errors.GroupChanged, errors.Ended),
         *(errors.SwitchRefused, errors.SwitchImpossible, errors.SchemaConflict, errors.ActionInUse),
-        *(errors.BadBinary,),
+        *(errors.BadBinary, errors.LetterRefused),
     ),
     422: (
         *(errors.SwitchError, errors.RowsRefused, errors.FlowError, errors.WrongNodes),

@@ -5,6 +5,8 @@
     GET     /jobs/{job}/journals/{journal}    /jobs/{job}/journals/{journal}/rows
     POST    /jobs/{job}/journals/{journal}/verify
     GET     /jobs/{job}/state    /jobs/{job}/state/{stage}/rows
+    GET     /jobs/{job}/dead    /jobs/{job}/dead/{letter}
+    POST    /jobs/{job}/replay, replay/edited, discard
     GET     /actions    /actions/{name}    /contents/{sha256}    /contents/{sha256}/bytes
     POST    /jobs    /prepare    /stop    /actions/{name}    /contents/{sha256}
     POST    /jobs/{job}/drain, resume, wait; between engines begin, settled, missed, runtimes/{node}
@@ -27,10 +29,21 @@ from msgspec import Meta
 from millstream import __version__
 from millstream.engine.access.audit import AuditEntry
 from millstream.engine.access.permissions import Need
+from millstream.engine.http import dead_operations as dead
 from millstream.engine.http import docs_page, operations
 from millstream.engine.http import journal_operations as shown
 from millstream.engine.http import state_operations as kept
 from millstream.engine.http.api import HTML, Api, Asked, Text
+from millstream.engine.http.dead_messages import (
+    DiscardAnswer,
+    DiscardOrder,
+    EditedOrder,
+    LetterId,
+    LetterPage,
+    LetterStatus,
+    ReplayAnswer,
+    ReplayOrder,
+)
 from millstream.engine.http.messages import (
     Beginning,
     Deployment,
@@ -113,6 +126,7 @@ _IN_PATH: Final = {
     "journal": Parameter(
         "journal", _Name, "A journal of the job; with .dead, its dead letters.", "path"
     ),
+    "letter": Parameter("letter", LetterId, "A dead letter's id, or how it begins.", "path"),
     "node": Parameter("node", _Name, "A node of the job's scheme.", "path"),
     "stage": Parameter("stage", _Name, "A stage; GROUP.STAGE if several groups have it.", "path"),
     "source": Parameter(
@@ -219,6 +233,30 @@ OPERATIONS: Final[Sequence[Operation]] = (
         Parameter("limit", _Rows, "How many keys at most.", default=100),
         refusals=(409,),
         rows=True,
+    ),
+    _route(
+        *("GET /jobs/{job}/dead", dead.letters, Need.LOOK, LetterPage),
+        Parameter("journal", _Name, "Only those of this journal."),
+        Parameter("from", _Number, "The number of the first.", default=0),
+        Parameter("limit", _Rows, "How many letters at most.", default=1_000),
+        rows=True,
+    ),
+    _route("GET /jobs/{job}/dead/{letter}", dead.letter, Need.LOOK, LetterStatus, rows=True),
+    _route(
+        *("POST /jobs/{job}/replay", dead.replay, Need.OPERATE, ReplayAnswer),
+        body=ReplayOrder,
+        refusals=(409,),
+        sending=True,
+    ),
+    _route(
+        *("POST /jobs/{job}/replay/edited", dead.replay_edited, Need.DEPLOY, ReplayAnswer),
+        body=EditedOrder,
+        refusals=(409,),
+        sending=True,
+    ),
+    _route(
+        *("POST /jobs/{job}/discard", dead.discard, Need.OPERATE, DiscardAnswer),
+        body=DiscardOrder,
     ),
     _route("GET /jobs/{job}/statistics", operations.statistics, Need.LOOK, dict[str, Any]),
     _route("GET /jobs/{job}/history", operations.history, Need.LOOK, list[Happening]),

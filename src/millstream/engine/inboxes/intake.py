@@ -111,6 +111,17 @@ class Intake:
         with self._locks[hash(numbering.sender) % _LOCKS]:
             return self._send(target, media, body, numbering, timeout)
 
+    def connect(self, sender: str, timeout: float) -> Client:
+        """Return a client of the inboxes, under a sender's name."""
+        return Client(
+            str(self._address()),
+            sender=sender,
+            key=self._keys,
+            server=None if self._keys is None else self._keys.public,
+            timeout=timeout,
+            linger_s=0.0,
+        )
+
     @contextmanager
     def _borrowed(self) -> Iterator[Numbering]:
         own = self._ours.get()
@@ -122,14 +133,7 @@ class Intake:
     def _send(
         self, target: str, media: str, body: bytes, numbering: Numbering, timeout: float
     ) -> Taken:
-        client = Client(
-            str(self._address()),
-            sender=numbering.sender,
-            key=self._keys,
-            server=None if self._keys is None else self._keys.public,
-            timeout=timeout,
-            linger_s=0.0,
-        )
+        client = self.connect(numbering.sender, timeout)
         try:
             if client.ended(target):
                 hint = "deploy the job again"

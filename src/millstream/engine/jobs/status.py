@@ -175,6 +175,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, SourceStatus] = {}
     late: int = 0
     dead: int = 0
+    #: Late rows and other dead letters that are neither replayed nor discarded.
+    waiting: int = 0
     #: What its user should know: which sources lose rows.
     notices: tuple[str, ...] = ()
     #: Of all partitions; 0 on engines without the job's driver.

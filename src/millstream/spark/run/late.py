@@ -23,6 +23,11 @@ def dead_letters(journals: Iterable[Path]) -> tuple[dict[Path, int], int]:
     return late, sum(sum(reasons.values()) for reasons in counts.values())
 
 
+def waiting_letters(journals: Iterable[Path]) -> int:
+    """Return how many dead letters are neither replayed nor discarded, late rows too."""
+    return sum(sum(journal_at(path).dead_waiting().values()) for path in journals)
+
+
 def late_notices(version: FlowVersion, late: Mapping[Path, int]) -> Iterator[str]:
     """Return a sentence for each source of a version that has lost rows, by its journal's count."""
     for source in version.flow.stages.values():

@@ -149,6 +149,9 @@ class FilesJournal:
     def dead_counts(self) -> dict[str, int]:
         return dead.dead_counts(self.path)
 
+    def dead_waiting(self) -> dict[str, int]:
+        return dead.dead_waiting(self.path)
+
     def dead_journal(self) -> FilesJournal:
         return FilesJournal(layout.dead_folder(self.path), self.disk)
 

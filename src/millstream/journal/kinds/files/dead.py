@@ -3,7 +3,8 @@
 A journal of its own beside each journal. A letter is known by (origin, partition, position), so a
 retry, or a second version that finds the same row late, adds nothing. Positions come in any order,
 so the senders' sequences do not help: which letters are there is looked up in a small SQLite table,
-derived from the journal. If it is lost, damaged or behind, it is filled again from there. SQLite has
+derived from the journal. If it is lost, damaged or behind, it is filled again from there. Marks (`letters.py`)
+are letters of an origin of their own, and the table knows which letters they are about. SQLite has
 no checksums, so whoever closes the table leaves one beside it, and whoever opens it takes it away:
 
     DIR/dead/seen.sqlite    the table
@@ -20,6 +21,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
 
@@ -29,9 +31,17 @@ import xxhash
 from millstream.clock import Clock, SystemClock
 from millstream.journal.base import FOREVER, DeadLetter
 from millstream.journal.kinds.files.description import create
-from millstream.journal.kinds.files.layout import dead_folder, description_file
+from millstream.journal.kinds.files.layout import (
+    dead_folder,
+    description_file,
+    partition_folder,
+    segment_bytes,
+    segment_positions,
+)
 from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.retention import trim_to
 from millstream.journal.kinds.files.writer import Writer
+from millstream.journal.letters import MARKS, Mark, as_letter, without_marks
 from millstream.storage.disk import REAL, Disk
 from millstream.storage.private import FILE
 
@@ -48,7 +58,14 @@ schema = pa.schema(
 _log = logging.getLogger(__name__)
 _SENDER = "dead letters"
 _REASONS = "SELECT reason, letters FROM reasons"
+_CLOSED = "SELECT reason, letters FROM closed"
 TIMEOUT_S = 30.0
+KEEP_BYTES = 2**30
+"""How many bytes of letters a journal keeps, and a segment more; the oldest go first."""
+
+Key = tuple[str, int, int]
+Noted = tuple[str, int, int, str, Key | None]
+"""What the table knows of a letter: its key, its reason, and the letter that it is about, if it is a mark."""
 
 
 class DeadLetters:
@@ -61,11 +78,20 @@ class DeadLetters:
         disk: Disk = REAL,
         clock: Clock | None = None,
         timeout: float = TIMEOUT_S,
+        keep_bytes: int = KEEP_BYTES,
     ) -> None:
         self.path = dead_folder(Path(path))
+        self._keep_bytes, self._disk, self._stored = keep_bytes, disk, False
         self._clock = clock or SystemClock()
         description = create(self.path, schema, time="at", disk=disk)
-        self._writer = Writer(description, 0, disk=disk, clock=self._clock, timeout=timeout)
+        self._writer = Writer(
+            description,
+            0,
+            disk=disk,
+            clock=self._clock,
+            timeout=timeout,
+            segment_bytes=keep_bytes // 8,
+        )
         try:
             self._seen = _Seen(self.path, self._writer.end)
         except BaseException:
@@ -97,21 +123,32 @@ class DeadLetters:
 
     def put_all(self, letters: Iterable[DeadLetter]) -> int:
         """Store the letters that are not there yet, and return how many those were."""
-        fresh = self._fresh(letters)
+        fresh = self._fresh(without_marks(letters))
         self._store(fresh, [self._clock.now_us()] * len(fresh))
         return len(fresh)
 
+    def put_marks(self, marks: Sequence[Mark]) -> None:
+        """Store marks whose numbers are new, durably: of two with one number the first counts."""
+        fresh = self._fresh(as_letter(mark) for mark in marks)
+        self._store(fresh, [self._clock.now_us()] * len(fresh))
+
     def _fresh(self, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
         """Return the letters that are not there yet, each once."""
-        given = {letter.key: letter for letter in letters}
+        given: dict[Key, DeadLetter] = {}
+        for letter in letters:
+            given.setdefault(letter.key, letter)
         return [letter for key, letter in given.items() if not self._seen.has(key)]
 
     def _store(self, fresh: Sequence[DeadLetter], times: Sequence[int]) -> None:
         """Store letters that are not there, with their times."""
         if fresh:
+            self._stored = True
             batch = self._batch(fresh, times)
             self._writer.append(_SENDER, self._writer.highest(_SENDER) + 1, batch)
-            self._seen.add([(*letter.key, letter.reason) for letter in fresh], self._writer.end)
+            self._seen.add(
+                [_noted(*letter.key, letter.reason, letter.record) for letter in fresh],
+                self._writer.end,
+            )
 
     def _batch(self, letters: Sequence[DeadLetter], times: Sequence[int]) -> pa.RecordBatch:
         columns = [
@@ -127,7 +164,22 @@ class DeadLetters:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def trim(self) -> None:
+        """Remove the oldest letters, if there are too many bytes of them; they wait no more."""
+        folder = partition_folder(self.path, 0)
+        firsts = segment_positions(folder)
+        left = sum(segment_bytes(folder, first) for first in firsts)
+        for first, following in pairwise(firsts):
+            if left <= self._keep_bytes:
+                break
+            left -= segment_bytes(folder, first)
+            for letters, _ in _letters(self.path, first, following):
+                self._seen.forget(letters)
+            trim_to(self.path, 0, following, disk=self._disk)
+
     def close(self) -> None:
+        if self._stored:
+            self.trim()
         self._seen.close()
         self._writer.close()
 
@@ -165,6 +217,9 @@ class _Seen:
             "CREATE TABLE IF NOT EXISTS seen (origin TEXT, partition INTEGER, position INTEGER,"
             " PRIMARY KEY (origin, partition, position)) WITHOUT ROWID",
             "CREATE TABLE IF NOT EXISTS reasons (reason TEXT PRIMARY KEY, letters INTEGER) WITHOUT ROWID",
+            "CREATE TABLE IF NOT EXISTS settled (origin TEXT, partition INTEGER, position INTEGER,"
+            " PRIMARY KEY (origin, partition, position)) WITHOUT ROWID",
+            "CREATE TABLE IF NOT EXISTS closed (reason TEXT PRIMARY KEY, letters INTEGER) WITHOUT ROWID",
             "CREATE TABLE IF NOT EXISTS covered (one INTEGER PRIMARY KEY, position INTEGER)",
         ):
             self._base.execute(order)
@@ -182,31 +237,46 @@ class _Seen:
         for rows, stop in _letters(self._journal, _covered(self._base), end):
             self._insert(rows, stop)
 
-    def has(self, key: tuple[str, int, int]) -> bool:
+    def has(self, key: Key) -> bool:
         try:
             return _has(self._base, key)
         except sqlite3.DatabaseError:
             self._start_again(FOREVER)
             return _has(self._base, key)
 
-    def add(self, letters: Sequence[tuple[str, int, int, str]], covered: int) -> None:
-        """Note letters, as (origin, partition, position, reason), that lie before `covered`."""
+    def add(self, letters: Sequence[Noted], covered: int) -> None:
+        """Note letters that lie before `covered`."""
         try:
             self._insert(letters, covered)
         except sqlite3.DatabaseError:
             self._start_again(covered)
 
-    def _insert(self, letters: Sequence[tuple[str, int, int, str]], covered: int) -> None:
+    def _insert(self, letters: Sequence[Noted], covered: int) -> None:
         self._base.execute("BEGIN")
         self._base.executemany(
             "INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", [letter[:3] for letter in letters]
         )
-        self._base.executemany(
-            "INSERT INTO reasons VALUES (?, ?) ON CONFLICT (reason) DO UPDATE SET letters = letters + excluded.letters",
-            Counter(kind_of(letter[3]) for letter in letters).items(),
-        )
+        self._count("reasons", _reasons(letters))
+        self._count("closed", Counter(kind_of(r) for r, of in _about(letters) if self._settle(of)))
         self._base.execute("INSERT OR REPLACE INTO covered VALUES (1, ?)", (covered,))
         self._base.execute("COMMIT")
+
+    def forget(self, letters: Sequence[Noted]) -> None:
+        """Note that letters are removed: they stay known, so that nobody puts them again."""
+        gone = [one for one in letters if one[0] != MARKS and self._settle(one[:3])]
+        self._count("closed", _reasons(gone))
+
+    def _count(self, table: str, counts: Counter[str]) -> None:
+        self._base.executemany(
+            f"INSERT INTO {table} VALUES (?, ?) ON CONFLICT (reason) DO UPDATE SET letters = letters + excluded.letters",  # noqa: S608 (a name of ours)
+            counts.items(),
+        )
+
+    def _settle(self, key: Key) -> bool:
+        """Note that a letter waits no more; False if that is known."""
+        return (
+            self._base.execute("INSERT OR IGNORE INTO settled VALUES (?, ?, ?)", key).rowcount == 1
+        )
 
     def close(self) -> None:
         self._base.close()
@@ -237,14 +307,16 @@ def table_damage(journal: Path) -> str | None:
             base.execute("BEGIN")
             covered, begin = _covered(base), Reader(journal).partition(0).begin
             reasons: Counter[str] = Counter()
+            there = 0
             for rows, _ in _letters(journal, begin, covered):
-                reasons.update(kind_of(row[3]) for row in rows)
+                there += len(rows)
+                reasons.update(_reasons(rows))
                 if not all(_has(base, row[:3]) for row in rows):
                     return "a letter is missing from the table"
             (letters,) = base.execute("SELECT count(*) FROM seen").fetchone()
             if begin:  # the table knows those, too, that were removed since
                 return None
-            if letters != reasons.total() or dict(reasons) != dict(base.execute(_REASONS)):
+            if letters != there or dict(reasons) != dict(base.execute(_REASONS)):
                 return "the table does not have the letters that are there"
     except sqlite3.DatabaseError as error:
         return f"the table of the letters is damaged: {error}"
@@ -252,24 +324,65 @@ def table_damage(journal: Path) -> str | None:
 
 
 def dead_counts(path: Path | str) -> dict[str, int]:
-    """Return how many dead letters a journal has, by kind of reason, without reading them."""
-    journal = dead_folder(Path(path))
+    """Return how many dead letters a journal has had, by kind of reason, without reading them."""
+    return dict(_counted(dead_folder(Path(path)))[0])
+
+
+def dead_waiting(path: Path | str) -> dict[str, int]:
+    """Return how many dead letters are neither replayed nor discarded, by kind of reason."""
+    letters, closed = _counted(dead_folder(Path(path)))
+    return dict(letters - closed)
+
+
+def _counted(journal: Path) -> tuple[Counter[str], Counter[str]]:
+    """Return the letters of a journal, and those of them that wait no more, by kind of reason."""
+    letters, closed = Counter[str](), Counter[str]()
     if not description_file(journal).exists():
-        return {}
-    counts: Counter[str] = Counter()
+        return letters, closed
     covered = 0
-    try:
-        if _damaged(journal):
-            raise sqlite3.DatabaseError
-        with closing(_read_only(journal)) as base:
+    known: set[Key] = set()
+    with contextlib.ExitStack() as stack:
+        base: sqlite3.Connection | None = None
+        try:
+            if _damaged(journal):
+                raise sqlite3.DatabaseError
+            base = stack.enter_context(closing(_read_only(journal)))
             base.execute("BEGIN")
-            counts.update(dict(base.execute(_REASONS)))
+            letters.update(dict(base.execute(_REASONS)))
+            if _has_table(base, "closed"):
+                closed.update(dict(base.execute(_CLOSED)))
             covered = _covered(base)
-    except (sqlite3.DatabaseError, TypeError):
-        counts.clear()  # gone or damaged: all is in the journal
-    for rows, _ in _letters(journal, covered, FOREVER):
-        counts.update(kind_of(row[3]) for row in rows)
-    return dict(counts)
+        except (sqlite3.DatabaseError, TypeError):
+            base = None
+            letters.clear()  # gone or damaged: all is in the journal
+            closed.clear()
+        for rows, _ in _letters(journal, covered, FOREVER):
+            letters.update(_reasons(rows))
+            for reason, of in _about(rows):
+                if of not in known and not (base is not None and _is_settled(base, of)):
+                    closed[kind_of(reason)] += 1
+                known.add(of)
+    return letters, closed
+
+
+def _reasons(letters: Iterable[Noted]) -> Counter[str]:
+    return Counter(kind_of(one[3]) for one in letters if one[0] != MARKS)
+
+
+def _about(letters: Iterable[Noted]) -> Iterator[tuple[str, Key]]:
+    """Yield the letters that marks are about, with their reasons."""
+    for *_, reason, of in letters:
+        if of is not None:
+            yield reason, of
+
+
+def _noted(origin: str, partition: int, position: int, reason: str, record: str) -> Noted:
+    of = None
+    if origin == MARKS:
+        body = json.loads(record)
+        found = body.get("replay") or body.get("discard")
+        of = None if found is None else (found[0], found[1], found[2])
+    return origin, partition, position, reason, of
 
 
 _VALUES = (
@@ -290,28 +403,37 @@ def kind_of(reason: str) -> str:
     return reason
 
 
-def _letters(
-    journal: Path, start: int, end: int
-) -> Iterator[tuple[list[tuple[str, int, int, str]], int]]:
+def _letters(journal: Path, start: int, end: int) -> Iterator[tuple[list[Noted], int]]:
     """Yield the letters in the journal, batch by batch, each with the position after it."""
     reader = Reader(journal).partition(0)
-    for part in reader.read(
-        max(start, reader.begin), end, ["origin", "partition", "position", "reason"]
-    ):
+    names = ["origin", "partition", "position", "reason", "record"]
+    for part in reader.read(max(start, reader.begin), end, names):
         if part.batch is not None:
-            yield (
-                list(zip(*(column.to_pylist() for column in part.batch.columns), strict=True)),
-                part.stop,
-            )
+            # Records are large, and only those of marks are needed.
+            records = part.batch.column("record")
+            columns = [part.batch.column(name).to_pylist() for name in names[:4]]
+            texts = [records[at].as_py() if o == MARKS else "" for at, o in enumerate(columns[0])]
+            yield [_noted(*row) for row in zip(*columns, texts, strict=True)], part.stop
 
 
 def _read_only(journal: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(table_file(journal)))}?mode=ro", uri=True)
 
 
-def _has(base: sqlite3.Connection, key: tuple[str, int, int]) -> bool:
+def _has(base: sqlite3.Connection, key: Key) -> bool:
     query = "SELECT 1 FROM seen WHERE origin = ? AND partition = ? AND position = ?"
     return base.execute(query, key).fetchone() is not None
+
+
+def _is_settled(base: sqlite3.Connection, key: Key) -> bool:
+    query = "SELECT 1 FROM settled WHERE origin = ? AND partition = ? AND position = ?"
+    return _has_table(base, "settled") and base.execute(query, key).fetchone() is not None
+
+
+def _has_table(base: sqlite3.Connection, name: str) -> bool:
+    """Tell whether a table is there: those of before marks are not filled again."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return base.execute(query, (name,)).fetchone() is not None
 
 
 def _covered(base: sqlite3.Connection) -> int:

@@ -218,6 +218,10 @@ class KafkaJournal:
         letters.follow(self._topics)
         return self._folder.dead_counts()
 
+    def dead_waiting(self) -> dict[str, int]:
+        letters.follow(self._topics)
+        return self._folder.dead_waiting()
+
     def dead_journal(self) -> FilesJournal:
         letters.follow(self._topics)
         return self._folder.dead_journal()

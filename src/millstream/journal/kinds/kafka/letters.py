@@ -24,15 +24,16 @@ import pyarrow as pa
 
 from millstream.brokers.clients import describe
 from millstream.clock import Clock
-from millstream.errors import AlreadyWriting, BrokerError, TopicMissing
-from millstream.journal.base import DeadLetter
+from millstream.errors import AlreadyWriting, BrokerError, RecordTooLarge, TopicMissing
+from millstream.journal.base import FOREVER, DeadLetter
 from millstream.journal.kinds.files.dead import TIMEOUT_S, DeadLetters
 from millstream.journal.kinds.files.layout import dead_folder
 from millstream.journal.kinds.files.reader import Reader
 from millstream.journal.kinds.kafka.following import Topics
 from millstream.journal.kinds.kafka.local import CACHE
 from millstream.journal.kinds.kafka.topics import dead_topic, make_dead
-from millstream.journal.kinds.kafka.wire import Spot, appender, fetcher
+from millstream.journal.kinds.kafka.wire import Spot, appender, delete_before, fetcher
+from millstream.journal.letters import Mark, as_letter, without_marks
 from millstream.storage.disk import write_whole
 
 Timed = tuple[DeadLetter, int]
@@ -40,6 +41,8 @@ Timed = tuple[DeadLetter, int]
 
 Key = tuple[str, int, int]
 
+#: How many letters the topic keeps, and as many more; the oldest go first.
+MOST_LETTERS: Final = 1_000_000
 _READ_S: Final = 3.0
 _AGAIN_S: Final = 10.0
 #: When it may be asked again for a topic that was not there: pages and commands ask every moment.
@@ -80,7 +83,7 @@ class KafkaDeadLetters(DeadLetters):
         Raises:
             BrokerError: Some, all or none of them may be there, or may come later: put them again.
         """
-        fresh, now = self._fresh(letters), self._clock.now_us()
+        fresh, now = self._fresh(without_marks(letters)), self._clock.now_us()
         if fresh:
             offsets = self._send([(letter, now) for letter in fresh])
             self._store(fresh, [now] * len(fresh))
@@ -89,6 +92,25 @@ class KafkaDeadLetters(DeadLetters):
                 self._copied = replace(self._copied, offset=begin + len(offsets))
                 self._keep()
         return len(fresh)
+
+    def put_marks(self, marks: Sequence[Mark]) -> None:
+        """Send marks, and take into the copy what counts of all that are in the topic.
+
+        Raises:
+            RecordTooLarge: The topic does not take what a letter was edited to; none was sent.
+            BrokerError: As for `put_all`.
+        """
+        now = self._clock.now_us()
+        fresh = [(letter, now) for letter in self._fresh(as_letter(mark) for mark in marks)]
+        for letter, at in fresh:
+            if packed(letter, at, self._copied.largest) != packed(letter, at, FOREVER):
+                raise RecordTooLarge(
+                    f"the edited row is larger than the {self._copied.largest:,} bytes that topic"
+                    f' "{self._spot.topic}" takes',
+                    hint="set max.message.bytes of the topic, or send the row itself: millstream send",
+                )
+        self._send(fresh)
+        self._follow()
 
     def _send(self, letters: Sequence[Timed]) -> list[int]:
         if not letters:
@@ -117,10 +139,12 @@ class KafkaDeadLetters(DeadLetters):
         if at != self._copied.offset:
             self._copied = replace(self._copied, offset=at)
             self._keep()
+        if high - low > 2 * MOST_LETTERS:
+            delete_before(self._topics.connection, {self._spot: high - MOST_LETTERS})
         return known
 
     def _take(self, letters: Sequence[Timed]) -> None:
-        times = {letter.key: at for letter, at in letters}
+        times = {letter.key: at for letter, at in reversed(letters)}
         fresh = self._fresh(letter for letter, _ in letters)
         self._store(fresh, [times[letter.key] for letter in fresh])
 
