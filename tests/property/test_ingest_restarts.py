@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from millstream.clock import ManualClock
 from millstream.flow.schema import Schema
 from millstream.ingest.checks import Rules
-from millstream.ingest.feed import Feed
+from millstream.ingest.feed import JournalFeed
 from millstream.ingest.routing import route
 from millstream.ingest.rows import Refused, Rows, numbered
 from millstream.journal.kinds.files.description import create
@@ -42,9 +42,9 @@ records = st.lists(st.sampled_from(["JFK", "LGA", "EWR", "BOS", None]) | st.just
 
 
 @contextmanager
-def feed(path: Path, key: str | None, partitions: int, *, killed: bool) -> Iterator[Feed]:
+def feed(path: Path, key: str | None, partitions: int, *, killed: bool) -> Iterator[JournalFeed]:
     writers = [Writer.open(path, partition) for partition in range(partitions)]
-    opened = Feed(writers, Rules(key=key, ahead=timedelta(days=1)), ManualClock())
+    opened = JournalFeed(writers, Rules(key=key, ahead=timedelta(days=1)), ManualClock())
     yield opened
     if killed:
         opened.abort()

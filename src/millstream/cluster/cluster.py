@@ -341,6 +341,8 @@ def _places(prepared: Sequence[Prepared]) -> dict[str, list[Place]]:
     found: dict[str, dict[int, Place]] = {}
     for one in prepared:
         for source, here in one.addresses.items():
+            if source not in prepared[0].addresses:
+                continue  # the driver of node 0 has read it before, and goes on
             known = found.setdefault(source, {})
             if double := known.keys() & here.keys():
                 msg = f'partition {min(double)} of source "{source}" lives on two engines'
@@ -381,4 +383,5 @@ def _source(name: str, parts: Sequence[JobStatus]) -> SourceStatus:
         bytes=sum(one.bytes for one in found),
         ended=all(one.ended for one in found),
         error=next((one.error for one in found if one.error is not None), None),
+        waiting=next((one.waiting for one in found if one.waiting is not None), None),
     )

@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -28,12 +29,14 @@ from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs import package as packages
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Job, JobState
+from millstream.engine.jobs.spread import SpreadSource
 from millstream.engine.jobs.status import Peer, Places, Prepared
 from millstream.engine.jobs.store import JOURNALS, MOST_UNREAD, JobSettings, Store, Stored
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import InvalidOption, JobExists
 from millstream.journal import journal_at, keep_journals
+from millstream.journal.copies import written_here
 
 #: How long a driver may take to read a flow.
 _DESCRIBE_S: Final = 120.0
@@ -83,7 +86,8 @@ class Deployments:
     ) -> Prepared:
         """Take a flow, and return where its partitions that live here will be; nothing runs yet."""
         _check_copied(JOURNALS in options)
-        with self._arriving(package, name, root, options, binaries) as arrival:
+        arriving = self._arriving(package, name, root, options, binaries, several=True)
+        with arriving as arrival:
             home = self._folders.flow(arrival.described.name) / "journals"
             _check_copied(
                 any(journal_at(home / one).everywhere for one in arrival.settings.inboxes)
@@ -98,8 +102,14 @@ class Deployments:
     ) -> None:
         """Begin a prepared job, whose inboxes are at `places`."""
         lists = {source: list(partitions) for source, partitions in places.items()}
+        settings = managed.stored.settings
+        alone = {name for name in settings.spread if name not in places}
         settings = msgspec.structs.replace(
-            managed.stored.settings, places=lists, engines=list(engines)
+            settings,
+            places=lists,
+            engines=list(engines),
+            inboxes={name: n for name, n in settings.inboxes.items() if name not in alone},
+            spread={name: one for name, one in settings.spread.items() if name not in alone},
         )
 
         def begin() -> None:
@@ -131,8 +141,13 @@ class Deployments:
         root: str | None,
         options: Mapping[str, Any],
         binaries: Mapping[str, str] | None = None,
+        *,
+        several: bool = False,
     ) -> Iterator[_Arrival]:
-        """Unpack a flow, have a driver read it and make its journals; undo that if it fails."""
+        """Unpack a flow, have a driver read it and make its journals; undo that if it fails.
+
+        For `several` engines, which share the sources that may be spread.
+        """
         _check(options)
         folder = self._folders.packages / uuid.uuid4().hex
         with contextlib.ExitStack() as stack:
@@ -146,18 +161,30 @@ class Deployments:
                 home = self._folders.flow(described.name)
                 if options.get(JOURNALS) is not None:
                     keep_journals(home / "journals", options[JOURNALS], described.name)
-                declare = Declare(str(home))
-                driver.ask(declare, Declared, _DESCRIBE_S)
+                spread = self._spread(described, home) if several else {}
+                driver.ask(Declare(str(home), tuple(spread)), Declared, _DESCRIBE_S)
+                partitions = {name: one.partitions for name, one in spread.items()}
                 settings = JobSettings(
                     flow=flow.name,
                     package=folder.name,
                     root=root,
                     options=dict(options),
-                    inboxes=described.inboxes,
+                    inboxes=described.inboxes | partitions,
+                    spread=spread,
                     binaries=pinned,
                 )
                 yield _Arrival(driver, described, settings, package)
             stack.pop_all()
+
+    def _spread(self, described: Described, home: Path) -> dict[str, SpreadSource]:
+        """Return the sources that engines share: not those whose driver has read them here."""
+        found = {}
+        for name, one in described.spread.items():
+            folder, here = home / "journals" / name, self._inboxes.here(one.partitions)
+            others = [number for number in range(one.partitions) if number not in here]
+            if not journal_at(folder).everywhere and not written_here(folder, others):
+                found[name] = one
+        return found
 
     @contextlib.contextmanager
     def _reserved(self, name: str) -> Iterator[None]:

@@ -97,5 +97,6 @@ def _with_inboxes(
             refused=sum(one.refused for one in ours),
             ended=name in sources and sources[name].ended,
             error=next((one.error for one in ours if one.error is not None), None),
+            waiting=next((one.away for one in ours if one.away is not None), None),
         )
     return found

@@ -126,6 +126,8 @@ class Orders:
                     driver=managed.job.driver,
                     only=wanted,
                     partitions=settings.inboxes,
+                    spread=settings.spread,
+                    root=self._folders.root(settings),
                 )
             case life.CloseInboxes():
                 self._inboxes.close_job(managed.name)
@@ -244,6 +246,7 @@ class Orders:
                 options={k: v for k, v in settings.options.items() if k not in _OURS},
                 engines=settings.engines,
                 landings=self._inboxes.job(managed.name).open_landings(),
+                spread=tuple(settings.spread),
                 binaries={
                     name: str(self._binaries.path(sha256))
                     for name, sha256 in self._programs(managed).items()

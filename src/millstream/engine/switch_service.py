@@ -196,11 +196,7 @@ class Switches:
 
     def _settings(self, managed: ManagedJob, new: _New, planned: Planned) -> JobSettings:
         now = managed.stored.settings
-        if managed.stored.settings.places and planned.inboxes != now.inboxes:
-            raise SwitchImpossible(
-                f'the new version of job "{managed.name}" has other inboxes, and the job runs on several engines',
-                hint="keep the inboxes as they are, or drain the job and deploy the new version",
-            )
+        inboxes = _inboxes(managed, planned)
         # A version that comes back has the programs that it had.
         known = {} if new.back_to is None else managed.versions[new.back_to].settings.binaries
         pinned = self._binaries.pinned(planned.binaries, known)
@@ -217,7 +213,7 @@ class Switches:
             flow=new.flow.name,
             package=new.folder.name,
             root=root,
-            inboxes=planned.inboxes,
+            inboxes=inboxes,
             binaries=pinned,
         )
 
@@ -537,3 +533,24 @@ def version_statuses(versions: Collection[Version], current: int) -> list[Versio
         )
         for one in versions
     ]
+
+
+def _inboxes(managed: ManagedJob, planned: Planned) -> dict[str, int]:
+    """Return the partitions of a new version's inboxes, and of sources that the engines read.
+
+    Raises:
+        SwitchImpossible: They are others, and the job runs on several engines.
+    """
+    now = managed.stored.settings
+    if now.spread != {name: planned.spread.get(name) for name in now.spread}:
+        msg = (
+            f'the new version of job "{managed.name}" has other sources, which several engines read'
+        )
+        hint = "keep them as they are, or drain the job and deploy the new version"
+        raise SwitchImpossible(msg, hint=hint)
+    inboxes = planned.inboxes | {name: one.partitions for name, one in now.spread.items()}
+    if now.places and inboxes != now.inboxes:
+        msg = f'the new version of job "{managed.name}" has other inboxes, and the job runs on several engines'
+        hint = "keep the inboxes as they are, or drain the job and deploy the new version"
+        raise SwitchImpossible(msg, hint=hint)
+    return inboxes

@@ -45,6 +45,15 @@ def read(path: Path, expected: str = '"name", "sources" and "sinks"') -> Entry:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise NotLoadable(f'"{path}" cannot be read: {error}') from error
+    return parse(text, path, expected)
+
+
+def parse(text: str, path: Path, expected: str = "names with values") -> Entry:
+    """Return the document in a text, which errors say is in a file.
+
+    Raises:
+        NotLoadable: It is not YAML, or something else than a mapping.
+    """
     file = File(str(path), tuple(text.splitlines()))
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)

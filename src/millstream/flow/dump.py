@@ -8,6 +8,7 @@ import yaml
 
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
+from millstream.flow.sources import SourceSpec
 from millstream.flow.stages import Keyed, Reads, Source, forms
 from millstream.flow.stages.keyed import spelled
 from millstream.flow.stages.stage import Tree
@@ -37,6 +38,11 @@ def dump(flow: Flow) -> str:
     parts = [yaml.dump({key: value}, **_STYLE) for key, value in filled.items()]
     head = 1 if flow.given_switch_every is None else 2  # the name and the interval stand together
     return "".join(parts[:head]) + "".join("\n" + part for part in parts[head:])
+
+
+def dump_source(spec: SourceSpec) -> str:
+    """Return what a source reads as YAML, which `yaml.load_source` makes an equal one of."""
+    return str(yaml.dump(forms.given(spec.to_yaml()), **_STYLE))
 
 
 class _Dumper(yaml.SafeDumper):

@@ -48,6 +48,14 @@ class SourceSpec(Spec):
         """How programs send to it, if they do."""
         return None
 
+    @property
+    def spread(self) -> bool:
+        """Whether the engines of a cluster may share it.
+
+        Each reads what belongs to the partitions of the journal that live with it (`Feed.here`).
+        """
+        return False
+
     def timed_by(self, time: str | None) -> Self:  # noqa: ARG002 (most have no use for it)
         """Return it with the source's time column, if it needs one and has none of its own."""
         return self

@@ -114,6 +114,7 @@ from millstream.flow import connector, document, stages
 from millstream.flow.document import Entry
 from millstream.flow.flow import Flow
 from millstream.flow.site import placed
+from millstream.flow.sources import SourceSpec
 from millstream.flow.stages import EntryPoint, Stage
 from millstream.flow.stream import Stream
 from millstream.flow.targets import TargetSpec
@@ -235,6 +236,13 @@ def _source(flow: Flow, name: str, entry: Entry) -> None:
         spec = known[kind].from_yaml(entry)
         flow.source(name, spec, **entry.given(text=_OPTIONS, whole=("partitions", "keep_bytes")))
     entry.finish()
+
+
+def load_source(text: str) -> SourceSpec:
+    """Return what a source reads, of the YAML of `dump.dump_source`."""
+    known = connector.sources()
+    entry = document.parse(text, Path("source.yaml"))
+    return known[entry.one_of(tuple(known))].from_yaml(entry)
 
 
 def _target(entry: Entry) -> TargetSpec:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from millstream.ingest.feed import Feed
+    from millstream.ingest.feed import Feed, JournalFeed
     from millstream.ingest.idle import Progress, left_over, proposals
     from millstream.ingest.ingest import Ingest, IngestStatistics, open, open_feed  # noqa: A004 (read as ingest.open)
     from millstream.ingest.origin import Origin, OriginContext
@@ -25,6 +25,7 @@ __all__ = [
     "Feed",
     "Ingest",
     "IngestStatistics",
+    "JournalFeed",
     "Origin",
     "OriginContext",
     "Progress",
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "feed": ("Feed",),
+    "feed": ("Feed", "JournalFeed"),
     "idle": ("Progress", "left_over", "proposals"),
     "ingest": ("Ingest", "IngestStatistics", "open", "open_feed"),
     "origin": ("Origin", "OriginContext"),

@@ -14,6 +14,7 @@ remembers of a sender covers its dead letters too.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -42,26 +43,14 @@ class Idleness:
     lateness: timedelta
 
 
-class Feed:
-    """Takes rows for one journal, whose writers it owns. One thread uses it at a time."""
+class Feed(ABC):
+    """Takes rows for one journal. One thread uses it at a time."""
 
-    def __init__(
-        self,
-        writers: Sequence[PartitionWriter],
-        rules: Rules,
-        clock: Clock,
-        idleness: Idleness | None = None,
-    ) -> None:
-        self._writers = tuple(writers)
-        self._path = self._writers[0].description.path
-        self._earlier = self._writers[0].description.earlier
+    def __init__(self, description: Description, rules: Rules, clock: Clock) -> None:
+        self._path, self._earlier = description.path, description.earlier
+        self._partitions = description.partitions
         self._rules = rules
         self._clock = clock
-        # A journal of one partition has nobody to wait for.
-        self._idleness = idleness if len(self._writers) > 1 and rules.time is not None else None
-        self._rows_at = [clock.elapsed_us()] * len(self._writers)
-        self._ticked_at = clock.elapsed_us()
-        self._waiting: deque[Future[Accepted]] = deque()
         self.rows = 0
         self.repeated = 0
         self.refused = 0
@@ -72,26 +61,26 @@ class Feed:
         self.shown: dict[str, str] = {}
 
     @property
+    @abstractmethod
     def description(self) -> Description:
         """What the journal is."""
-        return self._writers[0].description
 
     @property
     def key(self) -> str | None:
         """The column that decides the partition of a row, if there is one and a choice."""
-        return self._rules.key if len(self._writers) > 1 else None
+        return self._rules.key if self._partitions > 1 else None
 
+    @property
+    def here(self) -> range:
+        """The partitions of the journal whose senders are read here: all, or those of an engine."""
+        return range(self._partitions)
+
+    @abstractmethod
     def highest(self, sender: str, partition: int | None = None) -> int:
         """Return the place up to which all of a sender is in the journal or refused, or -1.
 
         With a partition, all rows of the sender go there.
         """
-        if partition is not None:
-            return self._writers[partition].highest(sender)
-        return min(
-            max(one.highest(sender), dealt_with(one.partition, sender, self._earlier))
-            for one in self._writers
-        )
 
     def take(self, sender: str, rows: Rows, partition: int | None = None) -> None:
         """Take rows and refused records of a sender; `flush` waits until they are durable.
@@ -107,22 +96,20 @@ class Feed:
             self._spread(sender, checked)
         else:
             self._append(partition, sender, checked)
-        while len(self._waiting) > _IN_FLIGHT:
-            self._settle()
         self.tick()
 
     def _spread(self, sender: str, rows: Rows) -> None:
-        for some, partitions in laid_out(rows, sender, self._earlier, len(self._writers)):
+        for some, partitions in laid_out(rows, sender, self._earlier, self._partitions):
             for partition, part in route(some, self._rules.key, partitions):
                 self._append(partition, sender, part)
 
+    @abstractmethod
+    def _append(self, partition: int, sender: str, given: Rows) -> None:
+        """Take rows for a partition, without those that it has."""
+
+    @abstractmethod
     def progress(self, sender: str, number: int, partition: int | None = None) -> None:
         """Note that all of a sender up to a place was dealt with, as rows or not."""
-        for writer in self._writers if partition is None else [self._writers[partition]]:
-            if number > writer.highest(sender):
-                self._waiting.append(
-                    writer.instruct_nowait(Kind.PROGRESS, sender=sender, seq=number)
-                )
 
     def refuse(self, sender: str, refused: Sequence[Refused]) -> None:
         """Put records among the dead letters, each once, however often it is refused."""
@@ -133,6 +120,57 @@ class Feed:
             origin = self.shown.get(sender, sender)
             letters = [DeadLetter(origin, one.number, one.reason, one.record) for one in refused]
             self.refused += dead.put_all(letters)
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Wait until all that was taken is durable."""
+
+    @abstractmethod
+    def tick(self) -> None:
+        """Bring idle partitions level with the others, about once a second."""
+
+
+class JournalFeed(Feed):
+    """Takes rows for a journal whose writers it owns, all of them."""
+
+    def __init__(
+        self,
+        writers: Sequence[PartitionWriter],
+        rules: Rules,
+        clock: Clock,
+        idleness: Idleness | None = None,
+    ) -> None:
+        self._writers = tuple(writers)
+        super().__init__(self.description, rules, clock)
+        # A journal of one partition has nobody to wait for.
+        self._idleness = idleness if len(self._writers) > 1 and rules.time is not None else None
+        self._rows_at = [clock.elapsed_us()] * len(self._writers)
+        self._ticked_at = clock.elapsed_us()
+        self._waiting: deque[Future[Accepted]] = deque()
+
+    @property
+    def description(self) -> Description:
+        return self._writers[0].description
+
+    def highest(self, sender: str, partition: int | None = None) -> int:
+        if partition is not None:
+            return self._writers[partition].highest(sender)
+        return min(
+            max(one.highest(sender), dealt_with(one.partition, sender, self._earlier))
+            for one in self._writers
+        )
+
+    def take(self, sender: str, rows: Rows, partition: int | None = None) -> None:
+        super().take(sender, rows, partition)
+        while len(self._waiting) > _IN_FLIGHT:
+            self._settle()
+
+    def progress(self, sender: str, number: int, partition: int | None = None) -> None:
+        for writer in self._writers if partition is None else [self._writers[partition]]:
+            if number > writer.highest(sender):
+                self._waiting.append(
+                    writer.instruct_nowait(Kind.PROGRESS, sender=sender, seq=number)
+                )
 
     def _append(self, partition: int, sender: str, given: Rows) -> None:
         rows = given.above(self._writers[partition].highest(sender))
@@ -149,16 +187,18 @@ class Feed:
         self.rows += self._waiting.popleft().result().stored
 
     def flush(self) -> None:
-        """Wait until all that was taken is durable."""
         while self._waiting:
             self._settle()
 
     def tick(self) -> None:
-        """Bring idle partitions level with the others, about once a second."""
         now = self._clock.elapsed_us()
         if self._idleness is None or now - self._ticked_at < _TICK_US:
             return
         self._ticked_at = now
+        if self.waiting is not None:
+            # Not idle: nobody knows what is there. It gets its turn when it can be read again.
+            self._rows_at = [now] * len(self._writers)
+            return
         microsecond = timedelta(microseconds=1)
         floors = idle.proposals(
             [self._progress(partition) for partition in range(len(self._writers))],

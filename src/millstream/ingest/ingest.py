@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError, SourceFailed
-from millstream.ingest.feed import Feed
+from millstream.ingest.feed import JournalFeed
 from millstream.ingest.origin import OriginContext, open_origin
 from millstream.ingest.settings import SourceSettings, declare, grow
 from millstream.journal import Description, journal_at
@@ -41,7 +41,12 @@ class IngestStatistics:
 
 
 def open(  # noqa: A001
-    source: Source, folder: Path, *, root: Path = Path(), clock: Clock | None = None
+    source: Source,
+    folder: Path,
+    *,
+    root: Path = Path(),
+    clock: Clock | None = None,
+    read: bool = True,
 ) -> Ingest:
     """Make what brings a source's events into its journal; `start` begins.
 
@@ -54,6 +59,7 @@ def open(  # noqa: A001
         folder: Its journal.
         root: What the paths of the source are relative to.
         clock: Tells when rows are due and which are dated too far ahead.
+        read: Whether it is read here; if not, engines do.
 
     Raises:
         NotThere: The files or the recording do not exist.
@@ -64,7 +70,7 @@ def open(  # noqa: A001
     clock = clock or SystemClock()
     description, settings = declare(source, folder)
     _check_key(description, settings, max(description.partitions, source.partitions))
-    if source.origin.reader is None:
+    if source.origin.reader is None or not read:
         return Ingest(source, folder, None)
     description = grow(description, settings, source.partitions, clock)
     return Ingest(source, folder, _pumping(source, description, settings, root, clock))
@@ -72,7 +78,7 @@ def open(  # noqa: A001
 
 def open_feed(
     description: Description, settings: SourceSettings, clock: Clock, *, timeout: float = 0.0
-) -> Feed:
+) -> JournalFeed:
     """Take all partitions of a source's journal for writing.
 
     Raises:
@@ -85,7 +91,7 @@ def open_feed(
             )
             for partition in range(description.partitions)
         ]
-        feed = Feed(writers, settings.rules, clock, settings.idleness)
+        feed = JournalFeed(writers, settings.rules, clock, settings.idleness)
         stack.pop_all()
         return feed
 
@@ -105,7 +111,7 @@ class Ingest:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self.feed: Feed | None = None
+        self.feed: JournalFeed | None = None
 
     def start(self) -> None:
         """Begin, or begin again where an earlier process has stopped."""
@@ -224,7 +230,7 @@ def _pumping(
 
 
 @contextlib.contextmanager
-def _feeding(ingest: Ingest, feed: Feed) -> Iterator[Feed]:
+def _feeding(ingest: Ingest, feed: JournalFeed) -> Iterator[JournalFeed]:
     ingest.feed = feed
     try:
         yield feed

@@ -73,19 +73,19 @@ class Client:
         policy: Policy | None = None,
         limits: window.Limits | None = None,
         alone: bool = False,
+        reads: bool = False,
     ) -> None:
-        """Connect; if it is to be `alone` under its name, a client before it is replaced."""
+        """Connect; `alone` it replaces a client of its name; one that `reads` is an engine's own."""
         self.sender = sender or f"{PASSING}{uuid.uuid4().hex}"
         self._named = sender is not None
         self._alone = alone
-        self._linger_s = linger_s
-        self.timeout = timeout
+        self._linger_s, self.timeout = linger_s, timeout
         self._policy = policy
         self._limits = limits or window.Limits()
         self._room = Room()
         self._loop = Loop("client")
         self._loop.turn = self._turn
-        self._directory = Directory(self._loop, where, key, server, timeout)
+        self._directory = Directory(self._loop, where, key, server, timeout, reads=reads)
         self._targets: dict[str, Target] = {}
         self._guard = threading.Lock()
         self._closed = False

@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import InvalidAddress, LinkBroken, NoAnswer, WriterBroken
+from millstream.errors import InvalidAddress, LinkBroken, NoAnswer, NotThere, WriterBroken
 from millstream.links import envelope
 from millstream.links.claims import above, again
 from millstream.links.keys import KeyPair
@@ -43,6 +43,7 @@ class Directory:
         key: Our own key, if the other side wants keys.
         server: The other side's public key.
         timeout: How long to look for a source, in seconds.
+        reads: Whether the client is an engine's own, for sources that nobody else sends to.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class Directory:
         key: KeyPair | None,
         server: bytes | None,
         timeout: float,
+        *,
+        reads: bool = False,
     ) -> None:
-        self._loop, self._where, self._timeout = loop, where, timeout
+        self._loop, self._where, self._timeout, self._reads = loop, where, timeout, reads
         self._key, self._server = key, server
         self._links: dict[Address | str, Link] = {}
         self._hosts: dict[str, Found] = {}
@@ -76,6 +79,7 @@ class Directory:
 
         Raises:
             NoAnswer: It took too long.
+            NotThere: The engines read it, and nobody sends to it.
         """
         deadline = time.monotonic() + self._timeout
         while True:
@@ -84,6 +88,9 @@ class Directory:
                 asked = link.call(lambda n: envelope.Ask(n, name))
                 answer = result(asked, time.monotonic() + ASK_S, name)
                 assert isinstance(answer, envelope.SourceInfo)
+                if answer.read and not self._reads:
+                    hint = "its engines read it"
+                    raise NotThere(f'"{name}" takes no events from outside', hint=hint)
                 if answer.notice is not None:
                     _log.warning("%s: %s", name, answer.notice)
                 return answer

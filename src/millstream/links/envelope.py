@@ -139,6 +139,7 @@ class SourceInfo(Frame, frozen=True, tag="card"):
 
     Who may send a row again in another life spreads its rows over the former alone, so that it
     finds the same place. `notice` is what a sender should know. `incarnation` has the sender's name that was asked for.
+    `read`: the engines read it, and nobody sends to it.
     """
 
     source: str
@@ -151,6 +152,7 @@ class SourceInfo(Frame, frozen=True, tag="card"):
     later: list[Place] = msgspec.field(default_factory=list)
     incarnation: int | None = None
     notice: str | None = None
+    read: bool = False
 
 
 class TakenAnswer(Frame, frozen=True, tag="taken"):

@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -222,13 +222,16 @@ def find(data: str | PathLike[str], target: str, *, timeout: float) -> Found:
     return found
 
 
-def declared_inboxes(folder: Path) -> dict[str, Source]:
-    """Return the sources of a flow that take events from outside, as they were declared last."""
+def declared_inboxes(folder: Path, spread: Collection[str] = ()) -> dict[str, Source]:
+    """Return the sources of a flow that take events from outside, as they were declared last.
+
+    Also those that engines read themselves, which are `spread`.
+    """
     found = {}
     for file in sorted(folder.glob("journals/*/source.json")):
         with contextlib.suppress(NotThere):
             description, settings = declared(file.parent)
-            if settings.inbox:
+            if settings.inbox or file.parent.name in spread:
                 found[file.parent.name] = (description, settings)
     return found
 

@@ -21,6 +21,7 @@ class _Hosted:
     inboxes: Mapping[int, Inbox]
     places: Sequence[Address]
     allowed: frozenset[str] | None
+    read: bool
 
 
 class HostedSources:
@@ -46,6 +47,7 @@ class HostedSources:
         key: str | None = None,
         places: Sequence[Address] | None = None,
         allowed: Iterable[str] | None = None,
+        read: bool = False,
     ) -> None:
         """Let a source's inboxes take requests.
 
@@ -55,12 +57,17 @@ class HostedSources:
             key: The column that decides a row's partition.
             places: The address of every partition's inbox; None: all are here.
             allowed: The producers that may send over TCP, by name; None: all that are known.
+            read: Whether engines read it: programs may not send.
         """
         here = {inbox.partition: inbox for inbox in inboxes}
         description = next(iter(here.values())).described()
         found = list(places) if places is not None else [self._address] * description.partitions
         names = None if allowed is None else frozenset(allowed)
-        self._sources[source] = _Hosted(description, key, here, found, names)
+        self._sources[source] = _Hosted(description, key, here, found, names, read)
+
+    def read(self, source: str) -> bool:
+        """Tell whether engines read a source, and nobody sends to it."""
+        return source in self._sources and self._sources[source].read
 
     def withdraw(self, source: str) -> None:
         """Take no more requests for a source."""
@@ -95,6 +102,7 @@ class HostedSources:
             later=places[description.lasting :],
             incarnation=incarnation,
             notice=self.notice(source),
+            read=hosted.read,
         )
 
     def inbox(self, source: str, partition: int, producer: str | None = None) -> Inbox:

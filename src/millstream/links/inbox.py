@@ -32,6 +32,7 @@ from millstream.links.admission import NOTHING, Admission, Numbers, TakenRows, a
 from millstream.links.claims import Turn
 from millstream.links.inbox_appends import InboxAppends
 from millstream.links.inbox_epochs import InboxEpochs
+from millstream.links.inbox_idleness import InboxIdleness
 from millstream.links.inbox_rights import InboxRights
 from millstream.links.inbox_store import Capacity, InboxStore, Sender
 
@@ -93,6 +94,8 @@ class Inbox:
         self.on_durable: Callable[[], None] = lambda: None
         #: What groups elsewhere stage and publish.
         self.epochs = InboxEpochs(self._store, self._rules)
+        #: When it is idle, for those elsewhere who ask.
+        self.idleness = InboxIdleness(self._store, settings.idle)
         #: Who may send under which name.
         self.rights = InboxRights(self.name, self._store)
         self._appends = InboxAppends(self._store, self._rules, self._clock, self.put_dead_letters)
@@ -260,11 +263,6 @@ class Inbox:
         """Say that this partition is idle and nothing before `floor` will come."""
         with self._guard:
             self._store.level(floor)
-
-    def level_at(self, floor: int, position: int) -> bool:
-        """Do the same for one who has seen it up to `position`; False if it goes further by now."""
-        with self._guard:
-            return self._store.level_at(floor, position)
 
     # what its host says
 

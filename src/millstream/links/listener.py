@@ -23,6 +23,7 @@ from millstream.errors import (
     LinkClosed,
     LinkError,
     MillstreamError,
+    NotAllowed,
 )
 from millstream.ingest import Refused
 from millstream.journal import Kind, journal_at
@@ -192,6 +193,9 @@ class Listener:
     def _authorise(self, peer: Peer, request: envelope.Request) -> None:
         """Let a request through that its peer may make, under a name that is its own."""
         peers.check(peer, request)
+        if peer.standing is not Standing.OWN and self.sources.read(request.source):
+            msg = f'"{request.source}" takes no events from outside'
+            raise NotAllowed(msg, hint="its engines read it")
         sender = getattr(request, "sender", None)
         if peer.standing is not Standing.PRODUCER or sender is None:
             return
@@ -302,7 +306,7 @@ class Listener:
                     inbox, request, lambda found: self._feed(request.request, found, reply)
                 )
             case follow.Level():
-                levelled = inbox.level_at(request.floor, request.position)
+                levelled = inbox.idleness.level_at(request.floor, request.position)
                 reply(envelope.frames_of(envelope.Done(request.request, rows=int(levelled))))
             case follow.Passed():
                 self._slowly(request.request, lambda: _passed(inbox, request), reply)

@@ -67,6 +67,8 @@ class Options:
     listening: Listening = field(default_factory=Listening)
     #: Whether to host the flow's inboxes here; an engine hosts those of its jobs.
     hosting: bool = True
+    #: The sources that engines read; here only their journals are.
+    read_elsewhere: frozenset[str] = frozenset()
     #: Programs that an engine keeps, by the names that the flow has for them.
     binaries: Mapping[str, Path] = field(default_factory=dict)
     #: Storage that all hosts reach which may run the flow, "s3://bucket/prefix": its log and
@@ -133,7 +135,9 @@ class FlowRun:
         self._versions = FlowVersions(
             self._ground, flow, version, load=versions, failure=self._failure_of, clock=self._clock
         )
-        hosting = Hosting(self._folder, options.root, options.listening, options.hosting)
+        hosting = Hosting(
+            self._folder, options.root, options.listening, options.hosting, options.read_elsewhere
+        )
         self._sources = RunSources(hosting, self._clock, lambda: self._versions.flows)
         self._still = 0
         self._trim_at = time.monotonic() + TRIM_EVERY_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,13 +12,13 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.ingest.checks import Rules
-from millstream.ingest.feed import Feed
+from millstream.ingest.feed import Idleness, JournalFeed
 from millstream.ingest.rows import Refused, Rows, numbered
 from millstream.journal import journal_at
 from millstream.journal.base import Kind
 
 SCHEMA = pa.schema([("key", pa.string())])
-Open = Callable[[], Feed]
+Open = Callable[[], JournalFeed]
 
 
 @pytest.fixture
@@ -26,10 +27,10 @@ def opened(journal: Path, clock: ManualClock) -> Iterator[Open]:
     kind.create(SCHEMA, partitions=3)
     with ExitStack() as stack:
 
-        def make() -> Feed:
+        def make() -> JournalFeed:
             stack.close()
             writers = [kind.writer(number, clock=clock) for number in range(3)]
-            feed = Feed(writers, Rules(key="key"), clock)
+            feed = JournalFeed(writers, Rules(key="key"), clock)
             stack.callback(feed.close)
             return feed
 
@@ -75,3 +76,28 @@ def test_progress_in_all_partitions_is_that_of_rows_that_are_spread(opened: Open
     assert feed.highest("a") == -1, "two partitions have no row of it"
     feed.progress("a", 0)
     assert opened().highest("a") == 0
+
+
+def test_while_its_system_is_away_no_partition_of_a_source_is_idle(
+    journal: Path, clock: ManualClock
+) -> None:
+    kind = journal_at(journal)
+    kind.create(pa.schema([("at", pa.timestamp("us", "UTC"))]), partitions=2, time="at")
+    writers = [kind.writer(number, clock=clock) for number in range(2)]
+    idleness = Idleness(timedelta(seconds=10), timedelta(0))
+    feed = JournalFeed(writers, Rules(time="at"), clock, idleness)
+    ahead = pa.RecordBatch.from_pydict({"at": [clock.now_us()]}, kind.describe().schema)
+    feed.take("a", numbered(ahead, 0), 0)
+    feed.flush()
+    feed.waiting = "no broker answers"
+    for _ in range(30):
+        clock.advance_us(1_000_000)
+        feed.tick()
+    feed.waiting = None
+    clock.advance_us(9_000_000)
+    feed.tick()
+    assert writers[1].floor is None
+    clock.advance_us(2_000_000)
+    feed.tick()
+    assert writers[1].floor == writers[0].running_max
+    feed.close()

@@ -358,9 +358,9 @@ def near(data: Path, clock: ManualClock) -> Iterator[tuple[Any, ingest.SourceSet
 def test_a_floor_is_not_written_over_rows_that_have_just_come(there: Path, host: Host) -> None:
     send(host, 0, 10)
     inbox = host.inbox("s")
-    assert not inbox.level_at(1_000_000, 9)
+    assert not inbox.idleness.level_at(1_000_000, 9)
     assert [kind for kind, _, _ in entries(there)] == [Kind.ROWS]
-    assert inbox.level_at(1_000_000, 10)
+    assert inbox.idleness.level_at(1_000_000, 10)
     wait_for(lambda: [kind for kind, _, _ in entries(there)] == [Kind.ROWS, Kind.IDLE])
 
 

@@ -71,6 +71,11 @@ class Kafka(SourceSpec):
     def place(self) -> str:
         return self.topic
 
+    @property
+    def spread(self) -> bool:
+        # Which partitions have ended is known where all of them are read.
+        return self.stop is None
+
     @classmethod
     def from_yaml(cls, entry: Entry) -> Kafka:
         given = entry.texts_or_named("start")

@@ -186,7 +186,8 @@ class _Session:
     def _check_same(self, topic: Topic) -> None:
         if self._spec.loss == "accept":
             return
-        known = journal_at(self._context.journal).summary().partitions[0].highest
+        partitions = journal_at(self._context.journal).summary().partitions
+        known = partitions[self._feed.here[0]].highest
         places.check_same_topic(topic, known)
 
     def _begin(self) -> None:

@@ -5,7 +5,8 @@
     kafka:<cluster>/<topic id>/<partition>/until      the offset that a reader with stop= ends at
     kafka:<cluster>/<topic id>/topic/<name>           all partitions that there were have a beginning
 
-The last three are PROGRESS alone. A partition without a beginning that is found after all others
+The last is in the first partition of the journal, on each engine in the first that lives there. The
+last three are PROGRESS alone. A partition without a beginning that is found after all others
 have one is new: it is read from its first record, whatever `start` is.
 """
 

@@ -65,14 +65,15 @@ def begin(spec: Kafka, topic: Topic, feed: Feed, ends_of: EndsOf, at_time: AtTim
     Raises:
         RecordsGone: Records are gone that were not read, and the source does not accept that.
     """
-    numbers = topic.partitions
-    began_with = feed.highest(places.begun_of(topic), 0)
+    numbers = [number for number in topic.partitions if _home(topic, feed, number) in feed.here]
+    first = feed.here[0]
+    began_with = feed.highest(places.begun_of(topic), first)
     ends = {number: ends_of(number) for number in numbers}
     for number in numbers:
         _note_beginning(spec, topic, feed, number, ends[number], at_time, began_with)
     feed.flush()
     if began_with < 0:
-        feed.progress(places.begun_of(topic), len(numbers), 0)
+        feed.progress(places.begun_of(topic), len(topic.partitions), first)
         feed.flush()
     found = [_reading(spec, topic, feed, number, ends[number]) for number in numbers]
     # With stop=, a partition that was made later has no end, and is not read.

@@ -98,7 +98,9 @@ class DriverVersions:
                 plan = running.plan_switch(flow, asked.request)
             finally:
                 self._loaded = loaded
-        return Planned(show.to_json(plan), show.table(plan), known.inboxes, known.binaries)
+        return Planned(
+            show.to_json(plan), show.table(plan), known.inboxes, known.binaries, known.spread
+        )
 
     def begin(self, running: FlowRun, asked: Begin) -> SwitchProgress | None:
         """Begin a switch; return what to report if it is refused."""

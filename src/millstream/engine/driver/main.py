@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ from millstream.actions import scheme as schemes
 from millstream.actions.parent import end_with_parent
 from millstream.engine.driver import protocol
 from millstream.engine.driver.state_reading import begin_reading
+from millstream.engine.jobs.spread import spread_sources
 from millstream.engine.jobs.switch_record import Begin, Compare, Share
 from millstream.engine.schemes import mixing
 from millstream.errors import MillstreamError
@@ -54,12 +56,16 @@ def described(flow: Flow) -> protocol.Described:
     check_secrets(flow)
     programs = dict.fromkeys(stage.program for stage in flow.stages.values())
     inboxes = {name: stage.partitions for name, stage in _inboxes(flow).items()}
-    return protocol.Described(flow.name, inboxes, tuple(one for one in programs if one is not None))
+    named = tuple(one for one in programs if one is not None)
+    return protocol.Described(flow.name, inboxes, named, spread=spread_sources(flow))
 
 
 def _inboxes(flow: Flow) -> dict[str, Source]:
-    sources = {name: stage for name, stage in flow.stages.items() if isinstance(stage, Source)}
-    return {name: stage for name, stage in sources.items() if stage.origin.intake}
+    return {name: stage for name, stage in _sources(flow).items() if stage.origin.intake}
+
+
+def _sources(flow: Flow) -> dict[str, Source]:
+    return {name: stage for name, stage in flow.stages.items() if isinstance(stage, Source)}
 
 
 class Driver:
@@ -108,7 +114,7 @@ class Driver:
             case protocol.Describe():
                 self._line.report(self._describe(command))
             case protocol.Declare():
-                self._declare(Path(command.folder))
+                self._declare(Path(command.folder), command.spread)
             case protocol.Run():
                 self._read(command.flow, command.name)
                 if self._flow is None:
@@ -160,7 +166,7 @@ class Driver:
         if last is not None:
             self._line.report(last)
 
-    def _declare(self, folder: Path) -> None:
+    def _declare(self, folder: Path, spread: Sequence[str]) -> None:
         if self._scheme is not None:
             from millstream.engine.schemes import hosting
 
@@ -168,8 +174,9 @@ class Driver:
         if self._flow is None:
             self._line.report(protocol.Declared())
             return
-        for name, stage in _inboxes(self._flow).items():
-            ingest.declare(stage, folder / "journals" / name)
+        for name, stage in _sources(self._flow).items():
+            if stage.origin.intake or name in spread:
+                ingest.declare(stage, folder / "journals" / name)
         self._line.report(protocol.Declared())
         # `Run` comes in a moment: what that needs takes a second to load.
         import millstream.spark.flow_run  # noqa: F401
@@ -197,6 +204,7 @@ class Driver:
             Path(how.root),
             log=Path(how.log),
             hosting=False,
+            read_elsewhere=frozenset(how.spread),
             binaries=binaries,
             **how.options,
         )

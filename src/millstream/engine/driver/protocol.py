@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from millstream import errors
+from millstream.engine.jobs.spread import SpreadSource
 from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import Peer
 from millstream.engine.jobs.switch_record import Begin, Compare, Planned, RecoveredState, Share
@@ -54,9 +55,10 @@ class Describe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Declare(msgspec.Struct, frozen=True, tag=True):
-    """Make the journals of the flow's inboxes in a folder."""
+    """Make the journals of the flow's inboxes in a folder, and those of sources that are spread."""
 
     folder: str
+    spread: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -72,6 +74,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     engines: list[Peer] = []
     #: Where runtimes send to sources of the flow.
     landings: dict[str, str] = {}
+    #: The sources that the engines read.
+    spread: tuple[str, ...] = ()
     #: Where the engine's programs are, by the name that the flow has for them.
     binaries: dict[str, str] = {}
     #: Which version of the job that flow is, and the files of all that may be needed besides.
@@ -118,13 +122,15 @@ class Warm(msgspec.Struct, frozen=True, tag=True):
 class Described(msgspec.Struct, frozen=True, tag=True):
     """A flow's name, the partitions of its inboxes, and the engine's programs that it names.
 
-    `hosted` if it is a scheme, whose runtimes feed those inboxes.
+    `hosted` if it is a scheme, whose runtimes feed those inboxes. `spread` are the sources that
+    several engines may read.
     """
 
     name: str
     inboxes: dict[str, int]
     binaries: tuple[str, ...] = ()
     hosted: bool = False
+    spread: dict[str, SpreadSource] = {}
 
 
 class Declared(msgspec.Struct, frozen=True, tag=True):

@@ -19,7 +19,9 @@ from millstream.engine.inboxes.follow import Following
 from millstream.engine.inboxes.job_inboxes import JobInboxes
 from millstream.engine.inboxes.landing import Landing, connecting
 from millstream.engine.inboxes.producers import producer_statuses
+from millstream.engine.inboxes.source_reader import NOTHING_READ, Reading
 from millstream.engine.jobs.folders import Folders
+from millstream.engine.jobs.spread import SpreadSource
 from millstream.engine.jobs.status import Place, Places, ProducerStatus
 from millstream.errors import JournalError, SchemaConflict
 from millstream.ingest import SourceSettings
@@ -92,13 +94,15 @@ class Inboxes:
         driver: bool = True,
         only: Collection[str] | None = None,
         partitions: Mapping[str, int] | None = None,
+        spread: Mapping[str, SpreadSource] = NOTHING_READ,
+        root: Path = Path(),
     ) -> None:
         """Open the inboxes of a job that live here, and let them be found; again changes nothing.
 
         With its driver here, those that live elsewhere are followed, and all partitions are kept
         level. Journals of sources that an earlier version of the job had are there still: `only`
         names those that it has now. Those that have fewer than so many `partitions`, all of them
-        here, get more.
+        here, get more. What is `spread` is read here, with paths relative to `root`.
 
         Raises:
             JournalError: A journal cannot be opened; none of them is then.
@@ -106,8 +110,7 @@ class Inboxes:
         with self._guard:
             if job in self._jobs:
                 return
-            found = declared_inboxes(folder)
-            found = {name: one for name, one in found.items() if only is None or name in only}
+            found = _wanted(declared_inboxes(folder, spread), only)
             if not places and self._of == 1:
                 found = _grown(found, partitions or {}, self._clock)
             _check_places(found, places)
@@ -116,6 +119,8 @@ class Inboxes:
             if driver:
                 self._follow(job, opened, found, places)
             self._jobs[job] = opened
+            reading = Reading(self.address, self._security, self.here, root, self._clock)
+            opened.readers = reading.begun(job, spread, opened.sources, found)
             if self._started:
                 opened.listen()
 
@@ -154,8 +159,10 @@ class Inboxes:
     ) -> None:
         if inboxes:
             at = [Address(p.ip, p.port, p.node, p.folder) for p in places] or None
-            key, allowed = settings.key, settings.producers
-            self._listener.sources.host(name, inboxes, key=key, places=at, allowed=allowed)
+            key, allowed, read = settings.key, settings.producers, not settings.inbox
+            self._listener.sources.host(
+                name, inboxes, key=key, places=at, allowed=allowed, read=read
+            )
 
     def extend(self, job: str, folder: Path, sources: Collection[str]) -> None:
         """Open the inboxes of sources that a new version adds, all here; again changes nothing.
@@ -246,21 +253,12 @@ class Inboxes:
     ) -> Landing:
         """Return where runtimes send to a source; rows go by key to the inboxes of all engines."""
         keys = None if self._security is None else self._security.keys
-        if settings.runtimes == ":0":  # anywhere, where others can reach it as they do the inboxes
-            ip = f"[{self.address.ip}]" if ":" in self.address.ip else self.address.ip
-            settings = msgspec.structs.replace(settings, runtimes=f"{ip}:0")
-
-        def highest(sender: str) -> int:
-            with self._guard:
-                here = self._jobs[job].sources[source] if job in self._jobs else []
-            return max((inbox.highest(sender) for inbox in here), default=-1)
-
         return Landing(
             f"{job}.{source}",
-            settings,
+            _reachable(settings, self.address),
             folder,
             connect=connecting(self.address, keys),
-            highest=highest,
+            highest=lambda sender: self.job(job).highest(source, sender),
             clock=self._clock,
             secret=secret,
             open_without_keys=self._open,
@@ -307,7 +305,7 @@ class Inboxes:
         """End all partitions, now or as soon as the disk lets us: `tick` goes on with it."""
         with self._guard:
             if job in self._jobs:
-                self._jobs[job].ending = True
+                self._jobs[job].begin_ending()
         self.tick()
 
     def tick(self) -> None:
@@ -332,6 +330,18 @@ class Inboxes:
             for opened in jobs.values():
                 stack.callback(opened.close)
             stack.callback(self._levels.close)
+
+
+def _reachable(settings: SourceSettings, at: Address) -> SourceSettings:
+    """Return settings whose runtimes, if they may be anywhere, are reached as the inboxes are."""
+    if settings.runtimes != ":0":
+        return settings
+    ip = f"[{at.ip}]" if ":" in at.ip else at.ip
+    return msgspec.structs.replace(settings, runtimes=f"{ip}:0")
+
+
+def _wanted(found: Mapping[str, Source], only: Collection[str] | None) -> dict[str, Source]:
+    return {name: one for name, one in found.items() if only is None or name in only}
 
 
 def _grown(

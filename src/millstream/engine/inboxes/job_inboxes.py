@@ -10,6 +10,7 @@ from typing import Final
 
 from millstream.engine.inboxes.follow import Following
 from millstream.engine.inboxes.landing import Landing
+from millstream.engine.inboxes.source_reader import SourceReader
 from millstream.engine.jobs.status import CopyStatus, InboxStatus
 from millstream.links.follower import FollowerStatistics
 from millstream.links.inbox import Inbox
@@ -31,12 +32,19 @@ class JobInboxes:
     following: Following | None = None
     #: Where runtimes send to, by source.
     landings: dict[str, Landing] = field(default_factory=dict)
+    #: What reads the sources that are read here.
+    readers: dict[str, SourceReader] = field(default_factory=dict)
     #: Whether ends are still to be written.
     ending: bool = False
 
     @property
     def all(self) -> list[Inbox]:
         return [inbox for inboxes in list(self.sources.values()) for inbox in inboxes]
+
+    def highest(self, source: str, sender: str) -> int:
+        """Return the highest number that is durable here of a sender to a source, or -1."""
+        here = self.sources.get(source, ())
+        return max((inbox.highest(sender) for inbox in here), default=-1)
 
     # intake
 
@@ -153,6 +161,7 @@ class JobInboxes:
 
     def _status(self, source: str, inbox: Inbox) -> InboxStatus:
         found, landing = inbox.statistics(), self.landings.get(source)
+        reader = self.readers.get(source)
         return InboxStatus(
             source=source,
             partition=inbox.partition,
@@ -163,7 +172,8 @@ class JobInboxes:
             waiting=found.waiting,
             free=found.free,
             senders=found.senders,
-            error=found.error,
+            error=found.error or (None if reader is None else reader.error),
+            away=None if reader is None else reader.waiting,
             expired=inbox.epochs.expired,
             runtimes=landing.at if landing is not None and landing.open else None,
         )
@@ -172,8 +182,19 @@ class JobInboxes:
         """Return where runtimes send to each source that takes messages here."""
         return {name: landing.at for name, landing in list(self.landings.items()) if landing.open}
 
+    def begin_ending(self) -> None:
+        """Read nothing more, and write ends with the next ticks."""
+        self.stop_reading()
+        self.ending = True
+
+    def stop_reading(self) -> None:
+        """Read nothing more; what was read is handed to the inboxes."""
+        for reader in self.readers.values():
+            reader.stop()
+
     def close(self) -> None:
         """Write what was taken, and release the inboxes."""
+        self.stop_reading()
         for landing in self.landings.values():
             landing.close()
         with contextlib.ExitStack() as stack:

@@ -59,6 +59,8 @@ class InboxStatus(msgspec.Struct, frozen=True):
     runtimes: str | None = None
     #: How many staged files were removed because nobody came for them.
     expired: int = 0
+    #: What it waits for, if the system is away that this engine reads for it.
+    away: str | None = None
 
 
 class ProducerStatus(msgspec.Struct, frozen=True):

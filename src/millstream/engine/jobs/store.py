@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.engine.jobs.lifecycle import Job
+from millstream.engine.jobs.spread import SpreadSource
 from millstream.engine.jobs.status import Peer, Place
 from millstream.engine.jobs.switch_record import Switch
 from millstream.errors import StoreBroken
@@ -76,6 +77,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     places: dict[str, list[Place]] = {}
     #: The partitions of each source that events are sent to.
     inboxes: dict[str, int] = {}
+    #: The sources among these that the engines read themselves.
+    spread: dict[str, SpreadSource] = {}
     #: All engines of the cluster, by their nodes; empty if this is the only one.
     engines: list[Peer] = []
     #: The SHA-256 of each of the engine's programs, by the name that the flow has for it.

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from millstream.engine.jobs.spread import SpreadSource
 from millstream.switch.comparison import Comparison
 from millstream.switch.probation import Trial
 from millstream.switch.progress import SwitchProgress, SwitchStep
@@ -102,6 +103,7 @@ class Planned(msgspec.Struct, frozen=True):
     text: str
     inboxes: dict[str, int] = {}
     binaries: tuple[str, ...] = ()
+    spread: dict[str, SpreadSource] = {}
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):

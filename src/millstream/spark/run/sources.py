@@ -29,6 +29,8 @@ class Hosting:
     root: Path
     listening: Listening
     wanted: bool
+    #: The sources that engines read.
+    elsewhere: frozenset[str] = frozenset()
 
 
 class RunSources:
@@ -41,7 +43,7 @@ class RunSources:
         self._ingests: dict[str, ingest.Ingest] = {}
         self.host: Host | None = None
         self._host_at = 0.0
-        self._levelled: list[ingest.Feed] = []
+        self._levelled: list[ingest.JournalFeed] = []
 
     @property
     def _wanted(self) -> dict[str, Source]:
@@ -73,7 +75,11 @@ class RunSources:
                 passing("outgrown")
             if name not in self._ingests:
                 self._ingests[name] = ingest.open(
-                    stage, self._journal(name), root=self._hosting.root, clock=self._clock
+                    stage,
+                    self._journal(name),
+                    root=self._hosting.root,
+                    clock=self._clock,
+                    read=name not in self._hosting.elsewhere,
                 )
                 passing("source-opened")
                 self._ingests[name].start()
@@ -142,7 +148,7 @@ class RunSources:
         self._close_levelled()
         for name, source in self._ingests.items():
             source.stop()
-            if name not in self._inboxes and not source.ended:
+            if not self._taken_elsewhere(name) and not source.ended:
                 feed = ingest.open_feed(*ingest.declared(self._journal(name)), self._clock)
                 if flush:
                     feed.end()
@@ -150,6 +156,9 @@ class RunSources:
                 else:
                     # Its idle partitions still hold up the others.
                     self._levelled.append(feed)
+
+    def _taken_elsewhere(self, name: str) -> bool:
+        return name in self._inboxes or name in self._hosting.elsewhere
 
     def level(self) -> None:
         """Let the idle partitions of drained sources hold nothing up."""

@@ -14,7 +14,7 @@ from millstream.clock import ManualClock
 from millstream.flow.flow import Flow
 from millstream.flow.sources import SourceSpec
 from millstream.flow.stages import Source
-from millstream.ingest import Feed, Rows, declare, open_feed
+from millstream.ingest import Feed, JournalFeed, Rows, declare, open_feed
 from millstream.ingest.origin import OriginContext, open_origin
 from millstream.journal import Journal, journal_at
 
@@ -45,13 +45,13 @@ class Died(BaseException):
     """Where a process would have died. No `except Exception` catches it."""
 
 
-class _DyingFeed(Feed):
+class _DyingFeed(JournalFeed):
     """A feed in a process that dies at a step: before or after what it does."""
 
     _steps_left: int
 
     @classmethod
-    def of(cls, feed: Feed, steps: int) -> _DyingFeed:
+    def of(cls, feed: JournalFeed, steps: int) -> _DyingFeed:
         dying = cls.__new__(cls)
         dying.__dict__.update(vars(feed))
         dying._steps_left = steps

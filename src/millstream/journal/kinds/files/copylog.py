@@ -39,6 +39,11 @@ def copied_from(folder: Path) -> str | None:
         return "an unknown address"
 
 
+def written_here(folder: Path) -> bool:
+    """Tell whether a partition was written in this folder, not copied to it."""
+    return copied_from(folder) is None and bool(segment_positions(folder))
+
+
 def refuse_copy(folder: Path, what: str) -> None:
     """Refuse to write where a copy is kept.
 

@@ -19,7 +19,7 @@ import xxhash
 
 from millstream.errors import AlreadyWriting, CopyDiffers, CorruptBatch
 from millstream.journal.base import Kind, Trimmed
-from millstream.journal.kinds.files.copylog import CopyLog, copied_from
+from millstream.journal.kinds.files.copylog import CopyLog, copied_from, written_here
 from millstream.journal.kinds.files.description import adopt, schema_count
 from millstream.journal.kinds.files.index import SIZE, Entries, State, parse_header, sound_run
 from millstream.journal.kinds.files.layout import copy_file, partition_folder, segment_positions
@@ -85,7 +85,7 @@ class Mirror:
 
     def _claim(self, original: str) -> None:
         known = copied_from(self._folder)
-        if known is None and segment_positions(self._folder):
+        if written_here(self._folder):
             msg = f"{self._what} is written here, and cannot be a copy of the one at {original}"
             hint = "a partition is written on one engine; remove what is here if it is not"
             raise AlreadyWriting(msg, hint=hint)
