@@ -221,6 +221,8 @@ def the_rest_is_right(tmp_path: Path, rows: list[dict[str, Any]], least: int = 3
     parquet, jsonl = results(tmp_path)
     assert parquet == expected(rows)
     assert jsonl == expected(rows)
+    files = list(tmp_path.glob(".millstream/crash/groups/*/*/keys/totals/*/*.arrow"))
+    assert files, "its state was in files"
 
 
 def _sweep(process: subprocess.Popen[bytes]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from integration.test_crash import expected, prepared, results
 from millstream.cli.checkpoint import read
-from millstream.storage import storage_at
+from millstream.storage import S3, storage_at
 from support import s3 as s3_support
 from support.s3 import Server, s3a_jars
 
@@ -88,3 +88,8 @@ def test_a_flow_that_is_killed_goes_on_with_its_checkpoint_on_s3(
     assert shown["batch"] == shown["logged"] > 0
     state = list(tmp_path.glob(".millstream/crash/groups/*/*/state"))
     assert state == [], "nothing of Spark's is local"
+    assert list(tmp_path.glob(".millstream/crash/groups/*/*/keys")) == []
+    bucket = storage_at(storage)
+    assert isinstance(bucket, S3)
+    stored = [one["path"] for page in bucket._store.list(bucket.prefix) for one in page]
+    assert [path for path in stored if "/keys/totals/" in path], "where its large state is"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,8 @@ from millstream.spark.io.source import PLACE
 from millstream.spark.stages.distinct import Keeping
 from millstream.spark.stages.fold import Folding
 from millstream.spark.stages.ordered import _Shard, to_bytes
+from millstream.state import StateFiles
+from millstream.storage import Folder
 
 LATENESS = 3
 MS = 1000
@@ -147,6 +150,35 @@ def test_a_fold_takes_every_row_once_in_order_of_time_and_place(
     assert [result["at"].timestamp() * 1000 for result in results] == [at for at, _, _ in rows]
     if rows:
         assert results[-1]["seen"] == [value for _, _, value in rows]
+
+
+KEEP = 5
+
+
+def counting(seen: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return seen + 1, {"v": row["v"], "at": row["at"], "seen": seen + 1}
+
+
+@given(streams(), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_a_state_counts_for_as_long_as_it_is_kept_whatever_the_batches(
+    batches: list[tuple[list[tuple[int, int, int]], int]], filed: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        # A threshold of nothing: every change makes a file.
+        files = StateFiles(Folder(Path(folder)), "f", 4, inline=1) if filed else None
+        names = ["v", "at", "seen"]
+        rule = Folding("f", ("v",), counting, 0, frozenset(names), "at", keep=KEEP * MS)
+        results = list(run(_Shard(rule, "at", names, wait=True, files=files), batches))
+    expected, known = [], dict[int, tuple[int, int]]()
+    for at, _, value in sorted(
+        (at, place, value) for rows, _ in batches for at, value, place in rows
+    ):
+        seen, last = known.get(value, (0, at))
+        known[value] = (seen + 1 if at - last < KEEP else 1, at)
+        expected.append((value, at, known[value][0]))
+    found = [(row["v"], round(row["at"].timestamp() * 1000), row["seen"]) for row in results]
+    assert found == expected
 
 
 def failing(state: list[int], row: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:

@@ -11,7 +11,7 @@ from msgspec import Raw
 from millstream.errors import InternalError
 from millstream.state import tiers
 from millstream.state.files import StateFiles
-from millstream.state.manifest import Entry, Manifest, dump
+from millstream.state.manifest import Entry, Manifest, Run, dump
 from millstream.state.run_file import Hashing, RunFile, hashed, merged
 
 #: Multiples of it are spread evenly between 0 and 1.
@@ -98,15 +98,17 @@ class ShardState:
             changes = changes or dict.fromkeys(stale)
         if not changes and not outlived and half is None:
             return None
-        runs = before.runs[outlived:]
-        following = Manifest(before.touches + 1, runs, fresh, list(removed) if runs else [])
+        runs, touch = before.runs[outlived:], before.touches + 1
+        following = Manifest(touch, runs, fresh, list(removed) if runs else [])
+        following.leaving = self._leaving(touch, before.runs[:outlived])
         data = dump(following)
-        if self.files is not None:
-            large = len(data) > self.files.inline
-            if large or half is not None:
-                self._merge(self.files, following, expired, half, large=large)
-            self._let_go(self.files, following)
+        if self.files is None:
+            return data
+        large = len(data) > self.files.inline
+        if large or half is not None:
+            self._merge(self.files, following, expired, half, large=large)
             data = dump(following)
+        self._clear(self.files, following)
         return data
 
     def _own(
@@ -145,6 +147,7 @@ class ShardState:
         found = [*(files.run(run.name) for run in old), *above]
         one = merged(found, whole=begin == 0, expired=expired) if old else above[0]
         following.runs = runs[:begin]
+        following.leaving += [(following.touches, run.name) for run in old]
         if len(one):
             content = one.dump()
             name = files.put(self.shard, following.touches, content)
@@ -158,18 +161,19 @@ class ShardState:
         }
         return RunFile.of(entries | dict.fromkeys(manifest.removed), self.hashing)
 
-    def _let_go(self, files: StateFiles, following: Manifest) -> None:
-        """Note which files were replaced, and delete those that were long ago."""
-        before, touch = self.manifest, following.touches
-        named = {run.name for run in following.runs}
-        replaced = [(touch, run.name) for run in before.runs if run.name not in named]
-        oldest = touch - files.retain
-        following.leaving = [one for one in (*before.leaving, *replaced) if one[0] > oldest]
-        for at, name in before.leaving:
-            if at <= oldest:
-                files.delete(name)
-        if replaced and replaced[0][1] == before.runs[0].name:
-            # All was merged, which is seldom: attempts that failed have left files too.
-            known = set(following.names())
-            for name in [name for name in files.before(self.shard, oldest) if name not in known]:
-                files.delete(name)
+    def _leaving(self, touch: int, outlived: list[Run]) -> list[tuple[int, str]]:
+        """Return the files that stay for now, though they were replaced."""
+        oldest = touch - (0 if self.files is None else self.files.retain)
+        recent = [one for one in self.manifest.leaving if one[0] > oldest]
+        return recent + [(touch, run.name) for run in outlived]
+
+    def _clear(self, files: StateFiles, following: Manifest) -> None:
+        """Delete files that were replaced long ago, or left by attempts that failed then."""
+        before, known = self.manifest, set(following.names())
+        gone = [name for _, name in before.leaving if name not in known]
+        if before.runs and before.runs[:1] != following.runs[:1]:
+            # All was merged, which is seldom: only now is it worth a look at the folder.
+            old = files.before(self.shard, following.touches - files.retain)
+            gone += [name for name in old if name not in known]
+        for name in gone:
+            files.delete(name)

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -67,6 +67,12 @@ class S3:
 
     bucket: str
     prefix: str = ""
+    #: Region, endpoint and keys for processes that have none of their own.
+    given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def with_keys(self) -> S3:
+        """Return the same with all that is known here, for processes of other hosts."""
+        return replace(self, given=tuple(sorted(self.settings.items())))
 
     @property
     def address(self) -> str:
@@ -76,7 +82,7 @@ class S3:
     @property
     def settings(self) -> dict[str, str]:
         """Region, endpoint and keys, as far as they are known; a role's keys are not."""
-        return _settings(self.address)
+        return dict(self.given) or _settings(self.address)
 
     def read(self, name: str) -> bytes | None:
         with self._translated():

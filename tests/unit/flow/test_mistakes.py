@@ -438,6 +438,15 @@ def test_options_that_make_no_sense_are_refused(flow, departures):
     refused(errors.InvalidDuration, lambda: ms.Flow("f", window=timedelta(-1)), "negative")
 
 
+def test_states_are_kept_for_a_time_only_in_the_order_of_time(departures):
+    fold = lambda **more: departures.fold("f", step, initial=0, output="at timestamp", **more)  # noqa: E731
+    fact = "keeps states for a time, and takes rows in the order of arrival"
+    make = lambda: fold(keep="1 h", order="arrival")  # noqa: E731
+    refused(errors.InvalidOption, make, fact, hint='or say order="time"')
+    refused(errors.InvalidDuration, lambda: fold(keep="0 s"), "keep")
+    refused(errors.InvalidDuration, lambda: fold(keep="long"), "keep")
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -7,6 +7,7 @@ import pytest
 import millstream as ms
 from millstream.errors import InvalidOption
 from millstream.flow import stages
+from millstream.flow.describe import describe_stage
 from millstream.flow.durations import duration
 from millstream.flow.schema import Schema
 
@@ -201,6 +202,18 @@ def test_a_fold_puts_out_what_it_says_and_takes_the_key(flow, departures):
     assert total.key == "origin"
     stage = flow.stages["total"]
     assert (stage.by, stage.initial, stage.order, stage.shards) == (("origin",), 0, "time", 64)
+
+
+def test_a_fold_may_keep_its_states_for_a_time(flow, departures):
+    output = "origin string, n long, at timestamp"
+    departures.fold("long", count, initial=0, output=output, keep="30 days")
+    departures.fold("for_ever", count, initial=0, output=output)
+    long, for_ever = flow.stages["long"], flow.stages["for_ever"]
+    assert long.keep == timedelta(days=30)
+    assert long.bounded_state == "a value per key, for 30 d"
+    assert for_ever.bounded_state == "a value per key"
+    assert describe_stage(long)["keep"] == "30 d"
+    assert "keep" not in describe_stage(for_ever), "its description is that of earlier versions"
 
 
 class Counter:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from millstream.errors import InvalidOption, Where
+from millstream.flow.durations import format as shown
 from millstream.flow.jsonable import jsonable
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site
@@ -33,6 +34,7 @@ class Fold(OneInput):
     output: Schema
     order: Literal["time", "arrival"] = "time"
     shards: int = 64
+    keep: timedelta | None = None
     where: Where | None = field(default=None, compare=False, repr=False)
 
     def stream(self, site: Site, *inputs: Stream) -> Stream:
@@ -40,13 +42,20 @@ class Fold(OneInput):
         return inputs[0].derived(self.name, self.output)
 
     def described(self, fields: Tree) -> Tree:
-        return {**fields, "initial": jsonable(self.initial)}
+        data = {**fields, "initial": jsonable(self.initial)}
+        if self.keep is None:
+            del data["keep"]  # as before there was one
+        return data
 
     def fingerprint(
         self, described: Tree, functions: FunctionTable, snapshots: Mapping[str, str]
     ) -> Tree:
         step, initial = functions.stage_function(self.step), functions.value(self.initial)
         return {**described, "step": step, "initial": initial}
+
+    @property
+    def bounded_state(self) -> str:
+        return self.state if self.keep is None else f"{self.state}, for {shown(self.keep)}"
 
     @property
     def state_key(self) -> tuple[str, ...]:
@@ -95,6 +104,7 @@ class FoldMethod(Upstream):
         output: str | Schema,
         by: str | Sequence[str] | None = None,
         order: Literal["time", "arrival"] = "time",
+        keep: str | timedelta | None = None,
     ) -> Stream:
         """Return what `step` makes of the rows of each key, which has a state of its own.
 
@@ -110,6 +120,8 @@ class FoldMethod(Upstream):
             by: The columns or expressions that make a key; the stream's key if it is left out, []
                 for one state over all.
             order: "time" or "arrival".
+            keep: How long a key's state counts after its last row; permanently if it is left out. A
+                row that comes so much later, in event time, finds the initial state.
         """
         site = self._site(name)
         check_callable(site, step, 2, "step(state, row)")
@@ -118,7 +130,16 @@ class FoldMethod(Upstream):
             raise site.mistake(InvalidOption, f'folds in the order "{order}"', hint=hint)
         if order == "time":
             self._check_timed(site, "fold in the order of time", hint='or say order="arrival"')
+        length = None if keep is None else site.positive(keep, "keep")
+        if length is not None and order != "time":
+            hint = 'leave out keep=, or say order="time"'
+            msg = "keeps states for a time, and takes rows in the order of arrival"
+            raise site.mistake(InvalidOption, msg, hint=hint)
         schema = schema_of(site, output)
         above, columns = self._keyed(site, self._own_key if by is None else by, "folds by")
-        stage = Fold(name, above.name, columns, step, initial, schema, order, where=site.where)
+        stage = Fold(
+            *(name, above.name, columns, step, initial, schema, order),
+            keep=length,
+            where=site.where,
+        )
         return self.flow.add(stage, above)

@@ -22,7 +22,7 @@ import msgspec
 from millstream.errors import GroupChanged, RunError
 from millstream.plan.fingerprint import difference
 from millstream.spark.io.source import Offset
-from millstream.storage import Folder, Storage, storage_at
+from millstream.storage import S3, Folder, Storage, storage_at
 
 _RECORD: Final = "group.json"
 
@@ -101,6 +101,18 @@ class Checkpoint:
     def on_s3(self) -> bool:
         """Whether executors reach it wherever they are."""
         return self.address is not None and self.address.startswith("s3://")
+
+    @property
+    def state_storage(self) -> Storage:
+        """Where tasks keep files with the state of stages, beside Spark's own.
+
+        In a bucket, with the keys that this process has: they travel inside tasks, as flows do.
+        """
+        found = storage_at(f"{self.address or self.folder}/{self.id}")
+        if isinstance(found, S3):
+            return found.with_keys()
+        # Tasks have another working folder.
+        return Folder(Path(self.address or self.folder).absolute() / self.id)
 
     @property
     def _storage(self) -> Storage:

@@ -94,7 +94,8 @@ class GroupQuery:
             self.finish()
             return
         builder = Builder(
-            self.spark, self.flow, self._entry, self.root, self._letters, self.binaries
+            *(self.spark, self.flow, self._entry, self.root, self._letters, self.binaries),
+            state=self.checkpoint.state_storage,
         )
         frame = builder.results(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the

@@ -16,6 +16,9 @@ from millstream.plan.groups import entry_above
 from millstream.spark.served.borrowed import Letters, letters_for
 from millstream.spark.stages.columns import marked, unmarked
 from millstream.spark.stages.kind import kind_of
+from millstream.state import StateFiles
+from millstream.state.files import retained
+from millstream.storage import Storage
 
 #: Gives the raw rows of an entry point (a source, or a journal of this flow), markers included.
 Entry = Callable[[str], DataFrame]
@@ -31,6 +34,7 @@ class Builder:
         root: The flow's folder.
         letters: Returns the journal whose dead letters take what fails below an entry point.
         binaries: Programs that an engine keeps, by name.
+        state: Where the checkpoint is, for files with the state of stages; None keeps no files.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class Builder:
         root: Path,
         letters: Callable[[str], Path | None] = lambda _: None,
         binaries: Mapping[str, Path] | None = None,
+        state: Storage | None = None,
     ) -> None:
         self.spark = spark
         self.flow = flow
@@ -48,6 +53,7 @@ class Builder:
         self.root = root
         self.binaries = binaries or {}
         self._letters = letters
+        self._state = state
         self._frames: dict[str, DataFrame] = {}
 
     def frame(self, name: str) -> DataFrame:
@@ -89,3 +95,10 @@ class Builder:
         """Return the journal whose dead letters take the rows that a stage fails at."""
         path = self._letters(entry_above(self.flow, stage.inputs[0]).name)
         return None if path is None else letters_for(self.spark, str(path))
+
+    def state_files(self, stage: Stage) -> StateFiles | None:
+        """Return where a stage keeps what is too large for Spark's own state."""
+        if self._state is None:
+            return None
+        batches = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 0)
+        return StateFiles(self._state, stage.name, retained(batches))

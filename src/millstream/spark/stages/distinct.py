@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from msgspec import Raw
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from millstream.clock import MICROSECOND
 from millstream.spark.stages.kind import SparkKind
-from millstream.spark.stages.ordered import State, dictionaries, keys, micros, ordered
+from millstream.spark.stages.ordered import State, decode, dictionaries, micros, ordered
 
 if TYPE_CHECKING:  # not wanted in executors, which import this
     from millstream.flow.stages import Distinct
@@ -25,11 +26,11 @@ def build(stage: Distinct, builder: Builder) -> DataFrame:
     return ordered(
         frame,
         rule,
-        by=stage.by,
         time=time,
         output=StructType(fields),
         shards=stage.shards,
         wait=True,
+        files=builder.state_files(stage),
     )
 
 
@@ -44,15 +45,18 @@ class Keeping:
     time: str
     within: int
 
-    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
+    @property
+    def keep(self) -> int:
+        return self.within
+
+    def old_time(self, value: Raw) -> int:
+        return int(decode(bytes(value)))
+
+    def take(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
         times = micros(rows.column(self.time))
         kept = []
-        for place, (key, at) in enumerate(zip(keys(rows, self.by), times.tolist(), strict=True)):
-            if key not in state or at - state[key] >= self.within:
-                state[key] = at
+        for place, (key, at) in enumerate(zip(keys, times.tolist(), strict=True)):
+            if key not in state or at - state[key][0] >= self.within:
+                state[key] = (at, at)
                 kept.append(place)
         return dictionaries(rows.take(pa.array(kept, pa.int64()))) if kept else []
-
-    def expire(self, state: State, watermark: int) -> None:
-        for key in [key for key, at in state.items() if at + self.within <= watermark]:
-            del state[key]

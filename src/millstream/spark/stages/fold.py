@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from msgspec import Raw
 from pyspark.sql import DataFrame
 
+from millstream.clock import MICROSECOND
 from millstream.errors import RunError
 from millstream.journal import DeadLetter
 from millstream.journal.plain import records
@@ -22,9 +24,10 @@ from millstream.spark.stages.ordered import (
     decode,
     dictionaries,
     encode,
-    keys,
+    micros,
     ordered,
 )
+from millstream.state import NO_TIME
 
 if TYPE_CHECKING:  # not wanted in executors, which import this
     from millstream.flow.stages import Fold
@@ -37,15 +40,20 @@ def build(stage: Fold, builder: Builder) -> DataFrame:
     output = parsed(stage.output.ddl)
     names = frozenset(output.fieldNames())
     letters = builder.letters(stage)
-    rule = Folding(stage.name, stage.by, stage.step, stage.initial, names, time, letters)
+    keep = None if stage.keep is None else stage.keep // MICROSECOND
+    rule = Folding(
+        *(stage.name, stage.by, stage.step, stage.initial, names, time, letters),
+        keep=keep,
+        in_order=wait,
+    )
     return ordered(
         builder.frame(stage.input),
         rule,
-        by=stage.by,
         time=time,
         output=output,
         shards=stage.shards,
         wait=wait,
+        files=builder.state_files(stage),
     )
 
 
@@ -68,11 +76,19 @@ class Folding:
     time: str | None
     #: The journal whose dead letters take rows; without it, a row that fails stops the group.
     letters: Letters | None = None
+    #: For how many microseconds after its last row a key's state counts.
+    keep: int | None = None
+    #: Rows come in the order of event time.
+    in_order: bool = True
 
-    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
+    def old_time(self, _value: Raw) -> int:
+        return NO_TIME
+
+    def take(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
         results = []
-        for number, (key, row) in enumerate(self._given(rows)):
-            before = state[key] if key in state else _initial(self.initial)
+        for number, (key, row, at) in enumerate(self._given(rows, keys)):
+            known = self._known(state, key, at)
+            before = _initial(self.initial) if known is None else known[0]
             try:
                 after, result = self._step(before, row)
             except RunError:
@@ -81,17 +97,18 @@ class Folding:
                 if self.letters is None:
                     raise self._stopped(row, error) from error
                 raise RowFailed(self._take_others) from error
-            if key not in state or number % 1000 == 0:
+            if known is None or number % 1000 == 0:
                 self._check(after)
-            state[key] = after
+            state[key] = (after, at)
             if result is not None:
                 results.append(result)
         return results
 
-    def _take_others(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
+    def _take_others(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
         results, failed = [], {}
-        for number, (key, row) in enumerate(self._given(rows)):
-            before = encode(state[key] if key in state else _initial(self.initial))
+        for number, (key, row, at) in enumerate(self._given(rows, keys)):
+            known = self._known(state, key, at)
+            before = encode(_initial(self.initial) if known is None else known[0])
             try:
                 after, result = self._step(decode(before), row)
             except RunError:
@@ -100,15 +117,27 @@ class Folding:
                 failed[number] = letter_of(self.stage, error)
                 continue
             self._check(after)
-            state[key] = after
+            state[key] = (after, at)
             if result is not None:
                 results.append(result)
         self._refuse(rows, failed)
         return results
 
-    def _given(self, rows: pa.Table) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    def _given(
+        self, rows: pa.Table, keys: list[bytes]
+    ) -> Iterator[tuple[bytes, dict[str, Any], int]]:
         plain = rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows
-        return zip(keys(rows, self.by), dictionaries(plain), strict=True)
+        times = [NO_TIME] * len(keys)
+        if self.in_order and self.time is not None:
+            times = micros(rows.column(self.time)).tolist()
+        return zip(keys, dictionaries(plain), times, strict=True)
+
+    def _known(self, state: State, key: bytes, at: int) -> tuple[Any, int] | None:
+        """Return what is kept for a key, unless event time has left it behind."""
+        known = state.get(key)
+        if known is None or self.keep is None or at - known[1] < self.keep:
+            return known
+        return None
 
     def _refuse(self, rows: pa.Table, reasons: dict[int, str]) -> None:
         """Keep rows as dead letters, under their places: a batch that is run again adds none."""
@@ -125,9 +154,6 @@ class Folding:
             )
         )
         put_letters(self.letters, letters)
-
-    def expire(self, state: State, watermark: int) -> None:
-        """Nothing expires: the state of a key is kept permanently."""
 
     def _step(self, state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
         """Call the user's function, and check the row that it returns."""

@@ -8,12 +8,14 @@ order. What comes out is therefore independent of batch boundaries. `place` is
 (input, partition, position) where the rows still carry it; rows that lost it in
 an `apply` or `sql` are put in order of their content, which is as repeatable.
 
-The rules (`Folding` in `fold`, `Keeping` in `distinct`) know nothing of Spark.
+The rules (`Folding` in `fold`, `Keeping` in `distinct`) know nothing of Spark. What they keep per key
+is in the room `millstream.state`: a batch reads and writes the keys that it touches. A small shard
+is one value of Spark's; a larger one has files beside the checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -25,6 +27,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Raw
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -32,6 +35,8 @@ from pyspark.sql.types import StructType
 
 from millstream.spark.daemon import settle
 from millstream.spark.io.source import PLACE
+from millstream.state import Entry, ShardState, StateFiles
+from millstream.state.manifest import joined, load
 
 SHARD: Final = "__shard"
 #: So many rows are gathered before they are packed by shard.
@@ -45,7 +50,8 @@ NO_WATERMARK: Final = -(1 << 62)
 # In Arrow's zone, not in that of `clock.EPOCH`: rows are put in order by the text of their values.
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
 
-State = dict[bytes, Any]
+#: What is kept for the keys that rows touch: a value, and the event time at which it was put.
+State = dict[bytes, tuple[Any, int]]
 
 
 class RowFailed(Exception):
@@ -54,20 +60,37 @@ class RowFailed(Exception):
     The rule may have changed the state that it was given.
     """
 
-    def __init__(self, again: Callable[[pa.Table, State], list[dict[str, Any]]]) -> None:
+    def __init__(
+        self, again: Callable[[pa.Table, list[bytes], State], list[dict[str, Any]]]
+    ) -> None:
         super().__init__()
         self.again = again
 
 
 class Rule(Protocol):
-    """What a stage does with rows that are in order: reads and changes `state`, returns rows.
+    """What a stage does with rows that are in order."""
 
-    Raises:
-        RowFailed: Of `take`: a row must be left out.
-    """
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns that make a key."""
+        ...
 
-    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]: ...
-    def expire(self, state: State, watermark: int) -> None: ...
+    @property
+    def keep(self) -> int | None:
+        """For how many microseconds a key's state counts; a row that comes later finds none."""
+        ...
+
+    def old_time(self, value: Raw) -> int:
+        """Return the event time of a value of earlier versions, which stored none beside it."""
+        ...
+
+    def take(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
+        """Return rows, and change the `state` of the `keys` of the rows that are given.
+
+        Raises:
+            RowFailed: A row must be left out.
+        """
+        ...
 
 
 def dictionaries(rows: pa.Table) -> list[dict[str, Any]]:
@@ -151,20 +174,22 @@ def ordered(
     frame: DataFrame,
     rule: Rule,
     *,
-    by: tuple[str, ...],
     time: str | None,
     output: StructType,
     shards: int,
     wait: bool,
+    files: StateFiles | None = None,
 ) -> DataFrame:
     """Run `rule` over `frame`, shard by shard.
 
-    Rows come in order of arrival if they need not `wait` for the watermark.
+    Rows come in order of arrival if they need not `wait` for the watermark. State that is large is
+    kept in `files`, if there are any.
     """
+    by = rule.by
     names = ", ".join(f"cast(`{name}` as string)" for name in by)
     hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
     packed = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
-    processor = _Shard(rule, time, output.fieldNames(), wait=wait)
+    processor = _Shard(rule, time, output.fieldNames(), wait=wait, files=files)
     return packed.groupBy(SHARD).transformWithStateInPandas(
         processor,
         output,
@@ -213,6 +238,7 @@ class _Shard(StatefulProcessor):
     time: str | None
     columns: list[str]
     wait: bool
+    files: StateFiles | None = None
     _handle: Any = field(default=None, repr=False)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -227,19 +253,19 @@ class _Shard(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
         if self.wait:
-            yield from self._advance(fresh, watermark_us(timerValues))
+            yield from self._advance(int(key[0]), fresh, watermark_us(timerValues))
         elif fresh:
-            yield from self._take(in_place(pa.concat_tables(fresh)))
+            yield from self._take(int(key[0]), in_place(pa.concat_tables(fresh)))
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
-        yield from self._advance([], watermark_us(timerValues))
+        yield from self._advance(int(key[0]), [], watermark_us(timerValues))
 
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _advance(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+    def _advance(self, shard: int, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
         lowest = self._lowest(fresh)
         if lowest is None:
             return
@@ -250,20 +276,27 @@ class _Shard(StatefulProcessor):
             return
         ready, rest = released(pa.concat_tables([*self._stored(), *fresh]), self._timed, watermark)
         self._keep(rest)
-        yield from self._take(ready, watermark)
+        yield from self._take(shard, ready, watermark)
 
-    def _take(self, ready: pa.Table, watermark: int | None = None) -> Iterator[pd.DataFrame]:
+    def _take(
+        self, shard: int, ready: pa.Table, watermark: int | None = None
+    ) -> Iterator[pd.DataFrame]:
         """Let the rule have rows, and store what it remembers."""
-        state: State = self._load_keys()
+        manifest = load(joined(piece for (piece,) in self._keys.get()), self.rule.old_time)
+        kept = ShardState(manifest, self.files, shard)
+        touched = keys(ready, self.rule.by)
+        before = kept.lookup(touched)
+        state = _decoded(before)
         try:
-            results = self.rule.take(ready, state)
+            results = self.rule.take(ready, touched, state)
         except RowFailed as failed:
-            state = self._load_keys()
-            results = failed.again(ready, state)
-        if watermark is not None:
-            self.rule.expire(state, watermark)
-        data = encode(list(state.items()))
-        self._keys.put([(data[at : at + PIECE],) for at in range(0, len(data), PIECE)])
+            state = _decoded(before)
+            results = failed.again(ready, touched, state)
+        keep = self.rule.keep
+        expired = None if keep is None or watermark is None else watermark - keep
+        data = kept.commit(_changed(before, state), expired)
+        if data is not None:
+            self._keys.put([(data[at : at + PIECE],) for at in range(0, len(data), PIECE)])
         if results:
             yield _frame(results, self.columns)
 
@@ -281,10 +314,6 @@ class _Shard(StatefulProcessor):
     def _stored(self) -> list[pa.Table]:
         return [from_bytes(data) for (data,) in self._waiting.get()]
 
-    def _load_keys(self) -> State:
-        data = b"".join(bytes(piece) for (piece,) in self._keys.get())
-        return dict(decode(data)) if data else {}
-
     def _keep(self, rest: pa.Table) -> None:
         """Let rows wait."""
         if rest.num_rows == 0:
@@ -296,6 +325,16 @@ class _Shard(StatefulProcessor):
             [(to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)]
         )
         wake_at(self._handle, self._next, int(micros(rest.column(self._timed)).min()))
+
+
+def _decoded(before: Mapping[bytes, Entry]) -> State:
+    return {key: (decode(entry.value), entry.time) for key, entry in before.items()}
+
+
+def _changed(before: Mapping[bytes, Entry], state: State) -> dict[bytes, Entry | None]:
+    """Return the entries that differ from those before, encoded."""
+    after = {key: Entry(encode(value), time) for key, (value, time) in state.items()}
+    return {key: entry for key, entry in after.items() if before.get(key) != entry}
 
 
 def wake_at(handle: StatefulProcessorHandle, known: Any, moment: int) -> None:
