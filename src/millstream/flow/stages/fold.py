@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from millstream.errors import InvalidOption, Where
 from millstream.flow.durations import format as shown
 from millstream.flow.jsonable import jsonable
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site
+from millstream.flow.stages.named_states import NamedState, declared, initial_of
 from millstream.flow.stages.stage import Function, FunctionTable, OneInput, Reach, Stage, Tree
 from millstream.flow.stages.upstream import Upstream, check_callable, schema_of
 
 if TYPE_CHECKING:
     from millstream.flow.stream import Stream
+
+#: No initial state was given: None is one.
+_NONE: Final[Any] = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Fold(OneInput):
     order: Literal["time", "arrival"] = "time"
     shards: int = 64
     keep: timedelta | None = None
+    states: tuple[NamedState, ...] = ()
     where: Where | None = field(default=None, compare=False, repr=False)
 
     def stream(self, site: Site, *inputs: Stream) -> Stream:
@@ -45,6 +50,10 @@ class Fold(OneInput):
         data = {**fields, "initial": jsonable(self.initial)}
         if self.keep is None:
             del data["keep"]  # as before there was one
+        del data["states"]
+        if self.states:
+            columns = {one.name: [[c.name, c.type] for c in one.columns] for one in self.states}
+            data["states"] = columns
         return data
 
     def fingerprint(
@@ -55,7 +64,8 @@ class Fold(OneInput):
 
     @property
     def bounded_state(self) -> str:
-        return self.state if self.keep is None else f"{self.state}, for {shown(self.keep)}"
+        kept = f"{', '.join(map(str, self.states))} per key" if self.states else self.state
+        return kept if self.keep is None else f"{kept}, for {shown(self.keep)}"
 
     @property
     def state_key(self) -> tuple[str, ...]:
@@ -100,11 +110,12 @@ class FoldMethod(Upstream):
         name: str,
         step: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any] | None]],
         *,
-        initial: Any,
+        initial: Any = _NONE,
         output: str | Schema,
         by: str | Sequence[str] | None = None,
         order: Literal["time", "arrival"] = "time",
         keep: str | timedelta | None = None,
+        states: Mapping[str, str | Schema] | None = None,
     ) -> Stream:
         """Return what `step` makes of the rows of each key, which has a state of its own.
 
@@ -115,13 +126,16 @@ class FoldMethod(Upstream):
         Args:
             name: The stage's name.
             step: A plain function; `row` is a dictionary.
-            initial: The state of a key that has none yet, or a function that makes it.
+            initial: The state of a key that has none yet, or a function that makes it; with
+                `states`, values of their columns, the others are None.
             output: The columns of the rows that `step` returns, among them the time column.
             by: The columns or expressions that make a key; the stream's key if it is left out, []
                 for one state over all.
             order: "time" or "arrival".
             keep: How long a key's state counts after its last row; permanently if it is left out. A
                 row that comes so much later, in event time, finds the initial state.
+            states: Several states by name, each with its columns: {"sums": "total double, n long"}.
+                `step` gets and returns {"sums": {"total": 1.5, "n": 2}}, which is checked.
         """
         site = self._site(name)
         check_callable(site, step, 2, "step(state, row)")
@@ -130,6 +144,12 @@ class FoldMethod(Upstream):
             raise site.mistake(InvalidOption, f'folds in the order "{order}"', hint=hint)
         if order == "time":
             self._check_timed(site, "fold in the order of time", hint='or say order="arrival"')
+        named = () if states is None else declared(site, states)
+        if named:
+            initial = initial_of(site, named, None if initial is _NONE else initial)
+        elif initial is _NONE:
+            hint = "give initial=, or states="
+            raise site.mistake(InvalidOption, "has no initial state", hint=hint)
         length = None if keep is None else site.positive(keep, "keep")
         if length is not None and order != "time":
             hint = 'leave out keep=, or say order="time"'
@@ -140,6 +160,7 @@ class FoldMethod(Upstream):
         stage = Fold(
             *(name, above.name, columns, step, initial, schema, order),
             keep=length,
+            states=named,
             where=site.where,
         )
         return self.flow.add(stage, above)

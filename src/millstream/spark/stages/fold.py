@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from millstream.clock import MICROSECOND
 from millstream.errors import RunError
+from millstream.flow.kept import Kept, conformed
 from millstream.journal import DeadLetter
 from millstream.journal.plain import records
 from millstream.spark.io.source import PLACE, place_of
@@ -35,6 +36,8 @@ if TYPE_CHECKING:  # not wanted in executors, which import this
 
 
 def build(stage: Fold, builder: Builder) -> DataFrame:
+    from millstream.flow.stages.named_states import kept
+
     wait = stage.order == "time"
     time = builder.time(stage.input) if wait else builder.flow.stream(stage.input).time
     output = parsed(stage.output.ddl)
@@ -45,6 +48,7 @@ def build(stage: Fold, builder: Builder) -> DataFrame:
         *(stage.name, stage.by, stage.step, stage.initial, names, time, letters),
         keep=keep,
         in_order=wait,
+        states=kept(stage.states),
     )
     return ordered(
         builder.frame(stage.input),
@@ -80,6 +84,8 @@ class Folding:
     keep: int | None = None
     #: Rows come in the order of event time.
     in_order: bool = True
+    #: What it may keep, if that is declared.
+    states: Kept = ()
 
     def old_time(self, _value: Raw) -> int:
         return NO_TIME
@@ -158,6 +164,8 @@ class Folding:
     def _step(self, state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
         """Call the user's function, and check the row that it returns."""
         after, result = self.step(state, row)
+        if self.states:
+            after = conformed(self.states, after)
         if result is None:
             return after, None
         if not result.keys() <= self.output:
