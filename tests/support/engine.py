@@ -32,11 +32,13 @@ from millstream.engine.jobs.status import (
 )
 from millstream.engine.jobs.store import Binary, JobSettings, Store, Version
 from millstream.engine.jobs.switch_record import Planned, Switch, SwitchState, apply_report
+from millstream.engine.leases.tasks import Tasks
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
 from millstream.engine.switch_service import switch_status, version_statuses
 from millstream.errors import (
     InvalidName,
+    InvalidTransition,
     JobExists,
     JobsRunning,
     NoSuchJob,
@@ -213,6 +215,12 @@ class PeerEngine:
             raise NotThere(f'job "{job}" has no stage "{stage}" with state')
         rows = [{"k": "a", "n": 3}] if key in (None, "a") else []
         return StateRows(stage=stage, kind="fold", batch=7 if at is None else at, keys=1, rows=rows)
+
+    def tasks(self) -> Tasks:
+        return Tasks("", False, ())
+
+    def drain_tasks(self) -> Tasks:
+        raise InvalidTransition("this engine shares its jobs with no other")
 
     def jobs(self) -> list[JobStatus]:
         return [self.status(name) for name in list(self._jobs)]

@@ -22,7 +22,9 @@ from millstream.engine.driver import protocol
 from millstream.engine.driver.driver_versions import DriverVersions
 from millstream.engine.driver.main import Driver
 from millstream.errors import FlowError, RunError
+from millstream.joblog import Decided, JobLog
 from millstream.journal import journal_at
+from millstream.storage import storage_at
 from support.sparkless_run import SparklessRun
 
 
@@ -40,6 +42,7 @@ class Sparkless(Driver):
         while (root / "slow").exists():
             time.sleep(0.02)
         running = self._versioned(how, folder, root)
+        log = self._leased(how)
         self._line.report(protocol.SwitchRecovered(self._versions.recovered(running)))
         self._line.report(protocol.Ready())
         print("running", how.name, file=sys.stderr, flush=True)
@@ -54,6 +57,9 @@ class Sparkless(Driver):
                 case command:
                     self._command(command, running)
             self._misbehave(root)
+            if log is not None:
+                log.renew()
+                self._publish(log, root)
             running.poll()
             self._report_switch(running)
             paths = [path for path in sorted((folder / "journals").iterdir()) if path.is_dir()]
@@ -67,6 +73,25 @@ class Sparkless(Driver):
             if self._draining is not None and not self._draining.flush:
                 self._line.report(protocol.Drained())
                 return
+
+    def _leased(self, how: protocol.Run) -> JobLog | None:
+        if how.lease is None:
+            return None
+        log = JobLog(
+            storage_at(f"{how.lease.storage}/{how.name}"),
+            renew_every=how.lease.renew_every,
+            engine=how.lease.engine,
+        )
+        log.follow(how.lease)
+        return log
+
+    def _publish(self, log: JobLog, root: Path) -> None:
+        """Decide an epoch, then publish it: a line with who has done so."""
+        known = log.decided("lines")
+        epoch = 0 if known is None else known.epoch + 1
+        log.decide("lines", Decided(epoch, str(os.getpid())))
+        with (root / "lines").open("a") as lines:
+            lines.write(f"{epoch} {os.getpid()}\n")
 
     def _versioned(self, how: protocol.Run, folder: Path, root: Path) -> Any:
         flow = self._flow if self._flow is not None else self._load(how.flow, how.name)

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "undeploy": "jobs",
     "stop": "jobs",
     "audit": "audit",
+    "tasks": "tasks",
     "runtime": "runtime",
     "new": "new",
     "pack": "pack",

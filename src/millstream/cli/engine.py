@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -14,15 +15,18 @@ import typer
 
 from millstream.cli.environment import secrets_beside
 from millstream.cli.options import (
+    Coordination,
     ExecutorPython,
     InboxPort,
     Key,
+    LeaseSeconds,
     Master,
     Network,
     OpenWithoutKeys,
     Producers,
     Serve,
     ServePort,
+    Warm,
 )
 from millstream.cli.output import interrupted
 from millstream.cli.run import listening_at
@@ -72,9 +76,9 @@ def engine(
     executor_python: ExecutorPython = None,
     serve: Serve = "auto",
     serve_port: ServePort = 0,
-    warm: Annotated[
-        int, typer.Option(min=0, max=64, help="How many drivers to keep ready for the next jobs.")
-    ] = 0,
+    warm: Warm = 0,
+    coordination: Coordination = None,
+    lease: LeaseSeconds = 15.0,
     json: Annotated[
         bool, typer.Option("--json", help="Print its addresses as a line of JSON.")
     ] = False,
@@ -100,7 +104,8 @@ def engine(
     _log_to_stderr()
     begin()  # so that the first job with a pattern need not wait for its kernel
     secrets_beside(data)
-    running = Engine(data, node=node, of=of, listening=listening, master=master, warm=warm)
+    made = partial(Engine, data, node=node, of=of, listening=listening, master=master, warm=warm)
+    running = made(coordination=coordination, lease_s=lease)
     with interrupted(twice=True) as seen:
         running.start()
         try:
@@ -147,6 +152,7 @@ def _for_drivers(serve: str, port: int, packages: Path | None) -> None:
 
 
 def _say(engine: Engine, server: Server, data: Path, *, json: bool) -> None:
+    engine.announce(server.url)
     if json:
         place: dict[str, object] = {"url": server.url, "inbox": str(engine.address)}
         place |= {"node": engine.node, "of": engine.of, "data": str(data.resolve())}

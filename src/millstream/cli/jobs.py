@@ -264,6 +264,7 @@ _STATES: Final = {
     "finished": "has finished",
     "failed": "has failed",
     "undeployed": "is undeployed",
+    "moved": "is another engine's now; millstream tasks shows whose",
 }
 
 

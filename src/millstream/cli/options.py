@@ -82,3 +82,17 @@ TokenFile = Annotated[
     Path | None, typer.Option(help="The file with the engine's token; default MILLSTREAM_TOKEN.")
 ]
 Timeout = Annotated[float | None, typer.Option(min=0.0, help="The most seconds to wait.")]
+Coordination = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="A folder, or s3://bucket/prefix, of engines that all may run its jobs.",
+    ),
+]
+LeaseSeconds = Annotated[
+    float,
+    typer.Option(min=1, help="After how many silent seconds other engines take its jobs."),
+]
+Warm = Annotated[
+    int, typer.Option(min=0, max=64, help="How many drivers to keep ready for the next jobs.")
+]

@@ -34,6 +34,7 @@ from millstream.cluster.client import (
 from millstream.cluster.letters import JobLetters
 from millstream.cluster.programs import Programs
 from millstream.cluster.switches import JobSwitches
+from millstream.cluster.tasks import EngineTasks
 from millstream.engine.access.audit import AuditEntry, AuditQuery
 from millstream.engine.http.messages import (
     JournalDetail,
@@ -57,7 +58,7 @@ class _Log(msgspec.Struct):
     next: str
 
 
-class Cluster(Programs, JobSwitches, JobLetters):
+class Cluster(Programs, JobSwitches, JobLetters, EngineTasks):
     """One or several engines. Node 0 has the drivers; with one engine that is all there is."""
 
     # deploying

@@ -14,7 +14,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from millstream.engine.jobs.lifecycle import Job, JobState
 from millstream.engine.jobs.spread import SpreadSource
 from millstream.engine.jobs.status import Peer, Places, Prepared
 from millstream.engine.jobs.store import JOURNALS, MOST_UNREAD, JobSettings, Store, Stored
+from millstream.engine.leases.coordination import Deployment as Shared
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import InvalidOption, JobExists
@@ -75,6 +76,33 @@ class Deployments:
         """Take a flow and begin it, in one step: a job of one engine is never half deployed."""
         with self._arriving(package, name, root, options) as arrival, self._opened(arrival):
             return self._add(arrival, life.advance(self._new(arrival), life.Deployed(), self._now))
+
+    def check_shared(
+        self, package: bytes, name: str | None, root: str | None, options: Mapping[str, Any]
+    ) -> str:
+        """Check that any engine can run a flow, make its journals, and return its name.
+
+        Raises:
+            InvalidOption: Something of it would be on one engine alone.
+        """
+        with contextlib.ExitStack() as undone:
+            with self._arriving(package, name, root, options, anywhere=True) as arrival:
+                folder = self._folders.package(arrival.settings)
+                undone.callback(shutil.rmtree, folder, ignore_errors=True)
+                undone.callback(arrival.driver.kill)
+            return arrival.described.name
+
+    def adopt(self, deployment: Shared, package: bytes) -> ManagedJob:
+        """Run a job that other engines know too, and that this one has claimed."""
+        name, options = deployment.name, deployment.options
+        with (
+            self._arriving(package, name, deployment.root, options, anywhere=True) as arrived,
+            self._opened(arrived),
+        ):
+            shared = msgspec.structs.replace(arrived.settings, shared=True)
+            arrival = replace(arrived, settings=shared)
+            step = life.advance(self._new(arrival), life.Deployed(), self._now)
+            return self._add(arrival, step, deployment)
 
     def prepare(
         self,
@@ -143,6 +171,7 @@ class Deployments:
         binaries: Mapping[str, str] | None = None,
         *,
         several: bool = False,
+        anywhere: bool = False,
     ) -> Iterator[_Arrival]:
         """Unpack a flow, have a driver read it and make its journals; undo that if it fails.
 
@@ -156,6 +185,8 @@ class Deployments:
             driver = self._runner.call(self._runner.drivers.start)
             stack.callback(driver.kill)
             described = driver.ask(Describe(str(flow), name), Described, _DESCRIBE_S)
+            if anywhere:
+                check_anywhere(described, options)
             pinned = self._binaries.pinned(described.binaries, binaries)
             with self._reserved(described.name):
                 home = self._folders.flow(described.name)
@@ -209,10 +240,13 @@ class Deployments:
     def _new(self, arrival: _Arrival) -> Job:
         return Job(arrival.described.name, since=self._now, hosted=arrival.described.hosted)
 
-    def _add(self, arrival: _Arrival, step: life.Step) -> ManagedJob:
+    def _add(self, arrival: _Arrival, step: life.Step, shared: Shared | None = None) -> ManagedJob:
         """Store a new job as it is after its first step, then carry out the orders of that."""
         name, now = arrival.described.name, self._now
-        its_id, number = self._store.next_id(name)
+        if shared is None:
+            its_id, number = self._store.next_id(name)
+        else:
+            its_id, number, now = shared.id, shared.number, shared.deployed_at
         job, orders = step
         stored = Stored(
             id=its_id, name=name, number=number, deployed_at=now, settings=arrival.settings, job=job
@@ -228,6 +262,25 @@ class Deployments:
     @property
     def _now(self) -> float:
         return self._clock.now_us() / 1e6
+
+
+def check_anywhere(described: Described, options: Mapping[str, Any]) -> None:
+    """Refuse a job of which something would be on one engine alone.
+
+    Files of a journal would be, in whatever folder: an engine that sleeps keeps its locks on them,
+    and no other could go on.
+
+    Raises:
+        InvalidOption: Something would.
+    """
+    if described.unplaced and JOURNALS not in options:
+        names = ", ".join(f'"{name}"' for name in described.unplaced)
+        msg = f"engines that may all run a job keep its journals in Kafka, and {names} would not be"
+        hint = "deploy with --journals kafka://host:9092, or give each journal an address"
+        raise InvalidOption(msg, hint=hint)
+    if described.hosted or described.binaries:
+        msg = "a job with a scheme, or with programs that one engine keeps, runs on that engine"
+        raise InvalidOption(msg, hint="deploy it on an engine without --coordination")
 
 
 def _check_copied(in_kafka: bool) -> None:

@@ -23,26 +23,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from millstream.clock import Clock, SystemClock
-from millstream.engine.job_queries import JobQueries
+from millstream.engine.job_switching import JobSwitching
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.folders import Folders, claim
 from millstream.engine.jobs.lifecycle import Event, JobState
 from millstream.engine.jobs.status import JobStatus, Peer, Places, Prepared
 from millstream.engine.jobs.store import Binary
-from millstream.engine.jobs.switch_record import Planned
+from millstream.engine.leases.coordination import Coordination
 from millstream.engine.parts import Parts
 from millstream.engine.schemes.guests import Guest, GuestOrder, GuestStatus
+from millstream.engine.shared_queries import unclaimed
 from millstream.engine.switch_service import check_undivided
 from millstream.errors import InvalidTransition, JobsRunning, WrongNodes
 from millstream.links.client import Client
 from millstream.links.host import Listening
 from millstream.storage import Claim
-from millstream.switch.request import SwitchRequest
 
 _DEFAULT: Final = Listening()
+#: How long others wait for an engine that is silent.
+LEASE_S: Final = 15.0
 
 
-class Engine(JobQueries):
+class Engine(JobSwitching):
     """The jobs of one node. Any thread may call; what a method did is on disk when it returns."""
 
     def __init__(
@@ -55,6 +57,8 @@ class Engine(JobQueries):
         master: str | None = None,
         warm: int = 0,
         clock: Clock | None = None,
+        coordination: str | None = None,
+        lease_s: float = LEASE_S,
     ) -> None:
         """Make an engine; `start` begins.
 
@@ -66,7 +70,10 @@ class Engine(JobQueries):
             master: The Spark master of its drivers; this machine's cores if it is None.
             warm: How many drivers are kept with Spark started, for jobs to come.
             clock: Tells the time.
+            coordination: A folder or bucket that engines share: any of them may run its jobs.
+            lease_s: For how long an engine may be silent before others take its jobs.
         """
+        self._coordination, self._lease_s = coordination, lease_s
         self.data, self.node, self.of = data.resolve(), node, of
         self._listening, self._master, self._spares = listening, master, warm
         self._clock = clock or SystemClock()
@@ -88,8 +95,14 @@ class Engine(JobQueries):
         if not 0 <= self.node < self.of:
             hint = "nodes are numbered from 0"
             raise WrongNodes(f"there is no node {self.node} of {self.of}", hint=hint)
+        if self._coordination is not None and self.of > 1:
+            hint = "leave --node and --of out: whoever has the same coordination belongs together"
+            raise WrongNodes("engines with a coordination have no numbers", hint=hint)
         self._claim = claim(self.data)
         try:
+            shared = self._coordination and Coordination(
+                self._coordination, self._lease_s, clock=self._clock
+            )
             self._parts = Parts.open(
                 self._folders,
                 self._listening,
@@ -98,6 +111,7 @@ class Engine(JobQueries):
                 clock=self._clock,
                 master=self._master,
                 spares=self._spares,
+                coordination=shared or None,
             )
         except BaseException:
             self._release_folder()
@@ -115,9 +129,13 @@ class Engine(JobQueries):
             return
         with contextlib.ExitStack() as stack:
             stack.callback(self._release_folder)
+            if parts.leases is not None:
+                stack.callback(parts.leases.leave)
             stack.callback(parts.close)
             for client in self._clients.values():
                 stack.callback(client.abort)
+            if parts.leases is not None:
+                parts.leases.stop()
             parts.runner.close(drain_s)
 
     # deploying
@@ -144,7 +162,13 @@ class Engine(JobQueries):
         if self.of > 1:
             hint = "deploy on all of them: millstream deploy"
             raise WrongNodes(f"this is node {self.node} of {self.of}", hint=hint)
-        return self._status(self._open.deployments.deploy(package, name, root, options or {}))
+        parts = self._open
+        if parts.leases is None:
+            return self._status(parts.deployments.deploy(package, name, root, options or {}))
+        named = parts.deployments.check_shared(package, name, root, options or {})
+        deployed = parts.leases.claims.deploy(named, package, root, options or {})
+        parts.leases.look_soon()
+        return self._status(unclaimed(deployed))
 
     def prepare(
         self,
@@ -236,6 +260,8 @@ class Engine(JobQueries):
         Raises:
             InvalidTransition: It has finished, or is draining.
         """
+        if self._rests(job):
+            return self._resume_anywhere(job)
         return self._apply(job, life.ResumeAsked())
 
     def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
@@ -244,58 +270,21 @@ class Engine(JobQueries):
         Raises:
             JobBusy: It runs, and `force` was not given.
         """
+        if self._rests(job) and job not in self._open.runner.jobs:
+            return self._forget_anywhere(job, purge=purge)
         managed = self._managed(job)
         unprocessed = self._status(managed).unprocessed
-        status = self._apply(job, life.UndeployAsked(force, purge, unprocessed))
+        asked = life.UndeployAsked(force, purge, unprocessed)
+        if managed.stored.settings.shared:
+            with self._leases.aside(managed.name):
+                status = self._apply(job, asked)
+                self._leases.claims.undeploy(managed.name, purge=purge)
+        else:
+            status = self._apply(job, asked)
         client = self._clients.pop(managed.stored.id, None)
         if client is not None:
             client.abort()
         return status
-
-    # switching
-
-    def plan_switch(self, job: str, request: SwitchRequest) -> Planned:
-        """Return what a switch to another version would do; nothing changes.
-
-        Raises:
-            FlowError: The new version has a mistake.
-            InvalidTransition: The job does not run.
-        """
-        return self._open.runner.switches.plan(self._managed(job), request)
-
-    def switch(self, job: str, request: SwitchRequest) -> JobStatus:
-        """Begin to replace the running version; `status` shows the progress.
-
-        Raises:
-            FlowError: The new version has a mistake.
-            SwitchImpossible: It cannot replace the running version.
-            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go
-                back to.
-            InvalidTransition: The job does not run.
-        """
-        managed = self._managed(job)
-        self._open.runner.switches.begin(managed, request)
-        return self._status(managed)
-
-    def end_when_quiet(self, job: str) -> JobStatus:
-        """Let a switch end without events: sources that are idle pass their time on.
-
-        Raises:
-            SwitchRefused: There is none.
-        """
-        managed = self._managed(job)
-        self._open.runner.switches.end_when_quiet(managed)
-        return self._status(managed)
-
-    def abort_switch(self, job: str) -> JobStatus:
-        """Abort a switch, which is possible until its cut.
-
-        Raises:
-            SwitchRefused: There is none, or it is past its cut.
-        """
-        managed = self._managed(job)
-        self._open.runner.switches.abort(managed)
-        return self._status(managed)
 
     def stop(self, *, force: bool = False) -> None:
         """Set `stopped` if no jobs run; with `force`, those go on when an engine starts again.

@@ -15,7 +15,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Final, TypeVar
@@ -38,6 +38,7 @@ from millstream.engine.schemes.guests import Guests
 from millstream.engine.switch_service import Switches, first_version
 from millstream.engine.unread import allowance
 from millstream.errors import EngineClosed, StoreBroken
+from millstream.joblog import Lease
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -45,6 +46,9 @@ _T = TypeVar("_T")
 PEERS_S: Final = 300.0
 _TICK_S: Final = 1.0
 _ENDING_S: Final = 0.02
+_GONE: Final = (JobState.UNDEPLOYED, JobState.MOVED)
+#: Errors of a driver that are no fault of its job's: another has it, or its storage is away.
+_AWAY: Final = ("TakenOver", "StorageAway")
 
 
 class JobRunner:
@@ -60,6 +64,8 @@ class JobRunner:
         clock: Clock,
         master: str | None,
         spares: int,
+        storage: str | None = None,
+        lease: Callable[[str], Lease] | None = None,
     ) -> None:
         self._folders, self._store, self._inboxes, self._clock = folders, store, inboxes, clock
         self.jobs: dict[str, ManagedJob] = {}
@@ -68,10 +74,11 @@ class JobRunner:
             on_report=lambda driver, report: self._soon(lambda: self._received(driver, report)),
             on_exit=lambda driver: self._soon(lambda: self._exited(driver)),
             master=master,
+            storage=storage,
             spares=spares,
         )
         self.switches = Switches(folders, store, inboxes, binaries, self, self._now)
-        self._orders = Orders(
+        self.orders = Orders(
             folders,
             store,
             inboxes,
@@ -80,7 +87,10 @@ class JobRunner:
             self.jobs,
             happened=self.happened,
             soon=self._soon,
+            lease=lease,
         )
+        #: Is called when a driver was told that another engine has its job.
+        self.on_taken: Callable[[], object] = lambda: None
         self.changed = threading.Condition()
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._refused: list[tuple[ManagedJob, Event]] = []
@@ -94,8 +104,11 @@ class JobRunner:
         """Go on with the jobs that the store has; their inboxes are open when this returns."""
         self.drivers.clear()
         for stored in self._store.jobs():
+            if stored.settings.shared:  # another engine may have it: the keeper of leases looks
+                self._store.remove(stored.id)
+                continue
             self.jobs[stored.name] = ManagedJob(stored, versions=self._versions(stored.id))
-        self._orders.sweep_packages()
+        self.orders.sweep_packages()
         self._thread.start()
         for managed in list(self.jobs.values()):
             self.call(partial(self._go_on, managed))
@@ -106,7 +119,7 @@ class JobRunner:
     @property
     def guests(self) -> Guests:
         """The runtimes that this engine hosts for jobs with a driver elsewhere."""
-        return self._orders.guests
+        return self.orders.guests
 
     def add(
         self, stored: Stored, package: bytes, driver: DriverProcess, orders: list[Order]
@@ -117,7 +130,7 @@ class JobRunner:
         self._store.add(stored, package, noted, first=first)
         managed = ManagedJob(stored, driver=driver, versions=self._versions(stored.id))
         self.jobs[stored.name] = managed
-        self._orders.carry_out(managed, orders)
+        self.orders.carry_out(managed, orders)
         self._notify()
         return managed
 
@@ -195,8 +208,8 @@ class JobRunner:
                 self.switches.tick(managed)
                 inboxes = self._inboxes.job(managed.name)
                 inboxes.allow(allowance(managed, self._folders, inboxes.taken))
-                if managed.job.state is JobState.UNDEPLOYED:  # the store would not forget it
-                    self._orders.carry_out(managed, [life.RemoveFiles(managed.job.purge)])
+                if managed.job.state in _GONE:  # the store would not forget it
+                    self.orders.carry_out(managed, life.removed(managed.job))
             if not self._closing:
                 self.drivers.fill()
 
@@ -230,7 +243,7 @@ class JobRunner:
         if after != before:
             self._store.update(managed.stored.id, after, _noted(before, after, event, self._now()))
             managed.stored = msgspec.structs.replace(managed.stored, job=after)
-        self._orders.carry_out(managed, orders)
+        self.orders.carry_out(managed, orders)
         self._notify()
 
     def happened(self, managed: ManagedJob, event: Event) -> None:
@@ -246,18 +259,8 @@ class JobRunner:
         for managed, event in refused:
             self.happened(managed, event)
 
-    def _owner(self, driver: DriverProcess) -> ManagedJob | None:
-        return next(
-            (
-                managed
-                for managed in self.jobs.values()
-                if driver in (managed.driver, managed.leaving)
-            ),
-            None,
-        )
-
     def _received(self, driver: DriverProcess, report: Report) -> None:
-        managed = self._owner(driver)
+        managed = _owner(self.jobs, driver)
         if managed is None or managed.driver is not driver:
             return
         match report:
@@ -283,7 +286,7 @@ class JobRunner:
             self.changed.notify_all()
 
     def _exited(self, driver: DriverProcess) -> None:
-        managed = self._owner(driver)
+        managed = _owner(self.jobs, driver)
         if managed is None:
             return
         if managed.leaving is driver:
@@ -298,14 +301,17 @@ class JobRunner:
         managed.driver, managed.running, managed.held = None, False, None
         driver.kill()
         failed = driver.failed
-        full = self._orders.disk_is_full() or (failed is not None and failed.full)
+        full = self.orders.disk_is_full() or (failed is not None and failed.full)
         reason = f"the disk is full: {driver.reason}" if full else driver.reason
         hopeless = failed is not None and failed.hopeless
-        self.happened(managed, managed.death(reason, hopeless=hopeless, waiting=full))
+        away = failed is not None and failed.error in _AWAY
+        if away:
+            self.on_taken()
+        self.happened(managed, managed.death(reason, hopeless=hopeless, waiting=full or away))
 
     def dismiss(self, managed: ManagedJob) -> None:
         """End the driver that has read a flow which another engine will run."""
-        self._orders.kill_driver(managed)
+        self.orders.kill_driver(managed)
 
     # closing
 
@@ -331,7 +337,7 @@ class JobRunner:
 
     def _stop_all(self) -> None:
         for managed in self.jobs.values():
-            self._orders.stop_driver(managed)
+            self.orders.stop_driver(managed)
 
     def _wait_for(self, true: Callable[[], bool], timeout: float) -> None:
         with self.changed:
@@ -339,10 +345,15 @@ class JobRunner:
 
     def _finish(self) -> None:
         for managed in self.jobs.values():
-            self._orders.kill_driver(managed)
-        self._orders.guests.close()
+            self.orders.kill_driver(managed)
+        self.orders.guests.close()
         self.drivers.close()
         self._over = True
+
+
+def _owner(jobs: Mapping[str, ManagedJob], driver: DriverProcess) -> ManagedJob | None:
+    found = (one for one in jobs.values() if driver in (one.driver, one.leaving))
+    return next(found, None)
 
 
 def _noted(before: Job, after: Job, event: Event, now: float) -> Noted | None:

@@ -10,6 +10,7 @@ from millstream.engine.jobs.lifecycle import DriverDied, Job
 from millstream.engine.jobs.store import Stored, Version
 from millstream.engine.jobs.switch_record import Switch
 from millstream.errors import DriverFailed
+from millstream.joblog import Lease
 
 
 @dataclass(slots=True)
@@ -32,6 +33,8 @@ class ManagedJob:
     taken: tuple[int, int] = (0, 0)
     #: Engines that did not answer when a drain was looked at last, and since when.
     away: dict[str, float] = field(default_factory=dict)
+    #: The claim that its next driver may follow, if several engines may run it.
+    lease: Lease | None = None
     #: All versions of the job, by their numbers.
     versions: dict[int, Version] = field(default_factory=dict)
 

@@ -27,7 +27,16 @@ from millstream.engine.jobs.store import JOURNALS, MOST_UNREAD, Store
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import Guest, Guests
-from millstream.errors import DriverFailed, EngineAway, EngineError, MillstreamError, NoRoom
+from millstream.errors import (
+    DriverFailed,
+    EngineAway,
+    EngineError,
+    MillstreamError,
+    NoRoom,
+    StorageError,
+    TakenOver,
+)
+from millstream.joblog import Lease
 
 _log = logging.getLogger(__name__)
 #: How long a driver may take to stop between two batches.
@@ -54,6 +63,7 @@ class Orders:
         *,
         happened: Callable[[ManagedJob, Event], None],
         soon: Callable[[Callable[[], object]], None],
+        lease: Callable[[str], Lease] | None = None,
     ) -> None:
         """Make them.
 
@@ -66,10 +76,11 @@ class Orders:
             jobs: All jobs by their names; one whose files are removed is removed from it.
             happened: Is called with what comes of an order that fails.
             soon: Does something on the runner's thread.
+            lease: Claims a job that other engines know too, for its driver.
         """
         self._folders, self._store, self._inboxes = folders, store, inboxes
         self._binaries, self._drivers, self._jobs = binaries, drivers, jobs
-        self._happened, self._soon = happened, soon
+        self._happened, self._soon, self._lease = happened, soon, lease
         self.guests = Guests(self._guest)
         inboxes.explain(self._notice, self._absent)
 
@@ -88,7 +99,7 @@ class Orders:
             if isinstance(order, life.OpenInboxes | life.StartDriver):
                 hopeless, waiting = (
                     isinstance(order, life.OpenInboxes),
-                    isinstance(error, EngineAway | NoRoom),
+                    isinstance(error, EngineAway | NoRoom | StorageError | TakenOver),
                 )
                 self._happened(managed, life.DriverDied(str(error), hopeless, waiting))
                 return False
@@ -106,7 +117,7 @@ class Orders:
             case life.DrainDriver():
                 self._drain_soon(managed, order)
             case life.RemoveFiles():
-                self._remove(managed, purge=order.purge)
+                self._remove(managed, order)
             case _:
                 self._do_intake(managed, order)
 
@@ -173,6 +184,8 @@ class Orders:
             if not self._binaries.contents.checked(one)
         ]
         waits += [partial(self._binaries.path, sha256) for sha256 in unread]
+        if managed.stored.settings.shared:
+            waits.append(partial(_take_lease, managed, self._lease))
         if waits:
             self._hold(managed, order, partial(_each, waits), start)
         else:
@@ -253,6 +266,7 @@ class Orders:
                 },
                 version=str(managed.current),
                 versions={str(number): str(file) for number, file in files.items()},
+                lease=managed.lease,
             )
         )
 
@@ -308,13 +322,13 @@ class Orders:
         if leaving is not None:
             _killed(leaving)
 
-    def _remove(self, managed: ManagedJob, *, purge: bool) -> None:
+    def _remove(self, managed: ManagedJob, order: life.RemoveFiles) -> None:
         for version in managed.versions.values():
             shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
         folder = self._folders.job(managed.name)
-        if purge:
+        if order.purge:
             shutil.rmtree(folder, ignore_errors=True)
-        else:
+        elif order.logs:
             for file in folder.glob("run.log*"):
                 file.unlink(missing_ok=True)
         self._store.remove(managed.stored.id)
@@ -340,6 +354,12 @@ def _killed(driver: DriverProcess) -> None:
     driver.kill()
     if not driver.wait(STOP_S):
         raise DriverFailed(f"driver {driver.pid} could not be ended")
+
+
+def _take_lease(managed: ManagedJob, lease: Callable[[str], Lease] | None) -> None:
+    """Claim a job before its driver starts, which then may follow with a claim of its own."""
+    assert lease is not None, "shared jobs have leases"
+    managed.lease = lease(managed.name)
 
 
 def _each(waits: Sequence[Callable[[], object]]) -> None:

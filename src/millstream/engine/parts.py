@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import uuid
 from dataclasses import dataclass
 
 from millstream.clock import Clock
@@ -11,7 +13,10 @@ from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.engine.job_runner import JobRunner
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.store import Store
+from millstream.engine.leases.coordination import Coordination
+from millstream.engine.leases.keeper import LeaseKeeper
 from millstream.engine.programs.binaries import Binaries
+from millstream.engine.shared_jobs import SharedJobs
 from millstream.errors import WrongNodes
 from millstream.links.host import Listening
 
@@ -25,6 +30,8 @@ class Parts:
     runner: JobRunner
     binaries: Binaries
     deployments: Deployments
+    #: Which jobs of all engines run here, if this one has a coordination.
+    leases: LeaseKeeper | None = None
 
     @classmethod
     def open(
@@ -37,8 +44,10 @@ class Parts:
         clock: Clock,
         master: str | None,
         spares: int,
+        coordination: Coordination | None = None,
     ) -> Parts:
         """Open everything and go on with the jobs in the store; close it again if that fails."""
+        keeper: list[LeaseKeeper] = []  # it needs the runner, whose drivers need it
         with contextlib.ExitStack() as stack:
             store = Store(folders.data / "jobs.sqlite")
             stack.callback(store.close)
@@ -47,14 +56,28 @@ class Parts:
             stack.callback(inboxes.close)
             binaries = Binaries(folders.actions, store, clock)
             runner = JobRunner(
-                folders, store, inboxes, binaries, clock=clock, master=master, spares=spares
+                folders,
+                store,
+                inboxes,
+                binaries,
+                clock=clock,
+                master=master,
+                spares=spares,
+                storage=None if coordination is None else coordination.address,
+                lease=lambda job: keeper[0].claims.lease(job),  # noqa: PLW0108 (it comes later)
             )
             stack.callback(runner.close, 0.0)
             runner.start()
             inboxes.start()
             stack.pop_all()
         deployments = Deployments(folders, store, inboxes, binaries, runner, clock)
-        return cls(store, inboxes, runner, binaries, deployments)
+        if coordination is not None:
+            me = store.fact("engine", f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}")
+            shared = SharedJobs(deployments, runner, inboxes)
+            keeper.append(LeaseKeeper(coordination, me, shared))
+            runner.on_taken = keeper[0].look_soon
+            keeper[0].start()
+        return cls(store, inboxes, runner, binaries, deployments, *keeper)
 
     def close(self) -> None:
         """Close the inboxes and the store, and wake those who wait for a job."""

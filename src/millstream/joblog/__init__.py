@@ -13,6 +13,7 @@ slept, and no clock is compared.
 """
 
 from millstream.joblog.entries import Decided, Holder, State
+from millstream.joblog.lease import Lease
 from millstream.joblog.log import JobLog
 
-__all__ = ["Decided", "Holder", "JobLog", "State"]
+__all__ = ["Decided", "Holder", "JobLog", "Lease", "State"]

@@ -14,11 +14,13 @@ NOBODY: Final = -1
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who drives a job: for people to read; no rule depends on it."""
+    """Who drives a job: for people to read, and for engines to know their own."""
 
     host: str
     process: int
     since_us: int = 0
+    #: The id of its engine, if it has one: leases go by it.
+    engine: str = ""
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"
@@ -48,6 +50,8 @@ class State(msgspec.Struct, frozen=True):
     switch: str | None = None
     #: The numbers of all claims: their slots are never freed.
     claims: tuple[int, ...] = ()
+    #: The state in which the job rests, if nobody is to run it: "drained", "finished" ...
+    settled: str | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,13 +93,19 @@ class Release(Written, frozen=True, tag="release"):
     """The driver has stopped, and nobody needs to wait for it."""
 
 
+class Settled(Written, frozen=True, tag="settled"):
+    """The job rests in a state, and nobody is to run it; with None it is to run again."""
+
+    state: str | None
+
+
 class Summary(Written, frozen=True, tag="summary"):
     """What everything before amounts to: nobody reads further back."""
 
     state: State
 
 
-AnyEntry = Claim | Decision | SwitchStep | Renewal | Release | Summary
+AnyEntry = Claim | Decision | SwitchStep | Renewal | Release | Settled | Summary
 
 
 def encode(entry: AnyEntry) -> bytes:
@@ -137,6 +147,8 @@ def after(state: State, number: int, entry: AnyEntry) -> State:
             return change(state, switch=entry.record)
         case Release():
             return change(state, released=True)
+        case Settled():
+            return change(state, settled=entry.state)
         case _:
             return state
 

@@ -12,8 +12,18 @@ from typing import Any, Final, TypeVar
 from millstream.clock import Clock, SystemClock
 from millstream.errors import InternalError, StorageError
 from millstream.joblog import protocol
-from millstream.joblog.entries import Claim, Decided, Holder, Release, Renewal, State, SwitchStep
-from millstream.joblog.protocol import Log, Numbers, Put, Read, Remove, Request
+from millstream.joblog.entries import (
+    Claim,
+    Decided,
+    Holder,
+    Release,
+    Renewal,
+    Settled,
+    State,
+    SwitchStep,
+)
+from millstream.joblog.lease import Lease
+from millstream.joblog.protocol import Allowed, Log, Numbers, Put, Read, Remove, Request
 from millstream.storage import Storage
 
 _FOLDER: Final = "log"
@@ -29,9 +39,14 @@ class JobLog:
     """The log of a job; `claim` it before anything else. Any thread may use it."""
 
     def __init__(
-        self, storage: Storage, *, clock: Clock | None = None, renew_every: float = RENEW_EVERY_S
+        self,
+        storage: Storage,
+        *,
+        clock: Clock | None = None,
+        renew_every: float = RENEW_EVERY_S,
+        engine: str = "",
     ) -> None:
-        self._storage = storage
+        self._storage, self._engine = storage, engine
         self._clock = clock or SystemClock()
         self._renew_every = renew_every
         self._log: Log | None = None
@@ -70,11 +85,40 @@ class JobLog:
         """
         with self._guard:
             self._wait_for_silence(wait)
-            holder = Holder(socket.gethostname(), os.getpid(), self._clock.now_us())
-            self._log = self._run(protocol.claim(Claim(holder=holder)))
-            self._appended_at = time.monotonic()
-            self._sum_up()
-            return self._log.state.generation
+            return self._claim(protocol.always)
+
+    def claim_if(self, allowed: Allowed) -> int:
+        """Take the job at once, right behind a log that is `allowed`; return the generation.
+
+        Raises:
+            TakenOver: It is not allowed, or another driver has taken it at the same time.
+            StorageError: The storage cannot be used; the claim may be there, or may come.
+        """
+        with self._guard:
+            return self._claim(allowed)
+
+    def _claim(self, allowed: Allowed) -> int:
+        holder = Holder(socket.gethostname(), os.getpid(), self._clock.now_us(), self._engine)
+        self._log = self._run(protocol.claim(Claim(holder=holder), allowed))
+        self._appended_at = time.monotonic()
+        self._sum_up()
+        return self._log.state.generation
+
+    def follow(self, lease: Lease) -> int:
+        """Take the job for a driver of the engine that has it; return the driver's generation.
+
+        Raises:
+            TakenOver: Another engine has claimed it, or this engine another time.
+        """
+        return self.claim_if(lambda log: protocol.of_generation(log, lease.generation))
+
+    def glance(self, known: Log) -> Log:
+        """Return where the log ends and who has the job, without a claim.
+
+        Raises:
+            StorageError: The storage cannot be used.
+        """
+        return self._run(protocol.glance(known))
 
     def _wait_for_silence(self, wait: Callable[[float], object]) -> None:
         log, quiet = self._run(protocol.load()), 0
@@ -112,14 +156,24 @@ class JobLog:
             step = SwitchStep(generation=self.generation, record=record)
             self._advance(protocol.append(self._known, step))
 
-    def renew(self) -> None:
-        """Let others know that this driver lives, if nothing else has for a while.
+    def settle(self, state: str | None) -> None:
+        """Write down that the job rests in a state, and nobody is to run it; None: it runs again.
 
         Raises:
             TakenOver: Another driver has taken the job.
         """
         with self._guard:
-            if time.monotonic() - self._appended_at >= self._renew_every:
+            entry = Settled(generation=self.generation, state=state)
+            self._advance(protocol.append(self._known, entry))
+
+    def renew(self, *, now: bool = False) -> None:
+        """Let others know that this driver lives, if nothing else has for a while, or `now`.
+
+        Raises:
+            TakenOver: Another driver has taken the job.
+        """
+        with self._guard:
+            if now or time.monotonic() - self._appended_at >= self._renew_every:
                 self._advance(protocol.append(self._known, Renewal(generation=self.generation)))
 
     def release(self) -> None:

@@ -20,7 +20,7 @@ freed slot: it looks after its put whether there are later entries, and its clai
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -31,6 +31,8 @@ from millstream.joblog.entries import (
     Claim,
     Decided,
     Decision,
+    Release,
+    Settled,
     State,
     Summary,
     after,
@@ -83,6 +85,27 @@ class Log:
     end: int = 0
     #: Where the last summary lies.
     summary: int = -1
+
+
+#: Says of a log whether the job may be claimed.
+Allowed = Callable[[Log], bool]
+
+
+def glance(known: Log) -> Generator[Request, Any, Log]:
+    """Return where the log ends, and who has the job; cheaper than `load`: decisions are not read.
+
+    If the last entry is of the generation that is known, nobody has claimed the job since.
+    """
+    end = max((yield Numbers()), default=-1) + 1
+    if end == known.end:
+        return known
+    content = None if known.state.released else (yield Read(end - 1))
+    last = None if content is None else decode(content)
+    if last is None or isinstance(last, Claim | Release | Settled):
+        return (yield from load())
+    if last.generation != known.state.generation or known.state.settled is not None:
+        return (yield from load())
+    return replace(known, end=end)
 
 
 def load() -> Generator[Request, Any, Log]:
@@ -150,15 +173,30 @@ def take(number: int, content: bytes) -> Generator[Request, Any, bytes]:
     raise LogDamaged(f"entry {number} of the job's log can be neither put nor read")
 
 
-def claim(entry: Claim) -> Generator[Request, Any, Log]:
+def always(log: Log) -> bool:  # noqa: ARG001
+    """Let anybody claim."""
+    return True
+
+
+def of_generation(log: Log, generation: int) -> bool:
+    """Tell whether a claim is the last one: whoever was given it may go on with the job."""
+    return log.state.generation == generation
+
+
+def claim(entry: Claim, allowed: Allowed = always) -> Generator[Request, Any, Log]:
     """Take the job, from whoever has it; the generation is that of the log's state.
 
+    It is put right behind a log that is `allowed`, or not at all: what was true when somebody
+    decided to claim is true when the claim counts.
+
     Raises:
-        TakenOver: Another driver has taken it since.
+        TakenOver: Another driver has taken it since, or the log is not allowed.
     """
     content = encode(entry)
     while True:
         log = yield from load()
+        if not allowed(log):
+            raise TakenOver(f"{log.state.holder or 'somebody'} has the job")
         if (yield from take(log.end, content)) == content:
             break
     if any(number > log.end for number in (yield Numbers())):

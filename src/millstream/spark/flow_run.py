@@ -27,6 +27,7 @@ from millstream import ingest
 from millstream.clock import Clock, SystemClock
 from millstream.errors import GroupFailed, MillstreamError, RunError
 from millstream.flow.flow import Flow
+from millstream.joblog import Lease
 from millstream.journal import journal_at
 from millstream.links.host import Host, Listening
 from millstream.links.network import Address
@@ -74,9 +75,15 @@ class Options:
     #: Storage that all hosts reach which may run the flow, "s3://bucket/prefix": its log and
     #: checkpoints are there.
     storage: str | None = None
+    #: The claim of the engine that runs the flow, if several engines may.
+    lease: Lease | None = None
     #: Whether to serve journals and writes to executors: "auto", "always" or "never".
     serve: str = field(default_factory=lambda: os.environ.get(SERVE, "auto"))
     serve_port: int = field(default_factory=lambda: int(os.environ.get(PORT, "0")))
+
+    def take(self, ground: RunContext, flow: str, clock: Clock) -> None:
+        """Claim the job in its log, if it has one."""
+        take_job(ground, self.storage, flow, clock, self.lease)
 
     def reach_executors(self, spark: SparkSession, folder: Path) -> None:
         """Let executors have the flow's modules, and its folder, if they do not see it."""
@@ -188,7 +195,7 @@ class FlowRun:
         """
         self._claim = self._claim or take_claim(self._folder, self.flow.name)
         try:
-            take_job(self._ground, self._options.storage, self.flow.name, self._clock)
+            self._options.take(self._ground, self.flow.name, self._clock)
             self._options.reach_executors(self._ground.spark, self._folder)
             self._versions.open()
             self._sources.start()

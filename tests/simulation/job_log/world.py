@@ -36,10 +36,11 @@ class Broken(AssertionError):
 
 
 @dataclass
-class World:
-    """What is stored, what was ever stored, and what was published."""
+class Stored:
+    """The log of a job: what is stored, what was ever stored, and what was published."""
 
-    seed: int
+    random: random.Random
+    losing: float
     slots: dict[int, bytes] = field(default_factory=dict)
     #: The first content of every slot: what the log says, whatever was freed since.
     history: dict[int, bytes] = field(default_factory=dict)
@@ -47,44 +48,9 @@ class World:
     decisions: dict[tuple[str, int], str] = field(default_factory=dict)
     generation: int = -1
     published: dict[tuple[str, int], str] = field(default_factory=dict)
-    takeovers: int = 0
     freed: int = 0
     lost: int = 0
-    claimed: int = 0
     void: int = 0
-
-    def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)
-        self.losing = self.random.choice((0.0, 0.05, 0.2, 0.5))
-        self.drivers = [self.driver() for _ in range(self.random.randint(2, 4))]
-
-    # what drivers do
-
-    def driver(self) -> Driver:
-        return Driver(self, self.life())
-
-    def life(self) -> Generator[Request | Publish, Any, None]:
-        holder = Holder("host", self.random.randrange(10_000), self.random.randrange(10**6))
-        log: Log = yield from protocol.claim(Claim(token=self.token(), holder=holder))
-        self.claimed += 1
-        for key in KEYS:  # what was decided may not have been published
-            if key in log.state.decided:
-                yield Publish(key, log.state.decided[key], log.state.generation)
-        while True:
-            if self.random.random() < 0.3:
-                log = yield from protocol.sum_up(log)
-                continue
-            key = self.random.choice(KEYS)
-            known = log.state.decided.get(key)
-            wanted = Decided(0 if known is None else known.epoch + 1, self.token())
-            try:
-                log = yield from protocol.decide(log, key, wanted)
-            except StorageAway:
-                continue  # the batch is run again, and has another content
-            yield Publish(key, log.state.decided[key], log.state.generation)
-
-    def token(self) -> str:
-        return f"{self.random.getrandbits(48):x}"
 
     # what the storage does
 
@@ -145,6 +111,44 @@ class World:
             if (key, epoch) in self.decisions or (epoch and (key, epoch - 1) not in self.decisions):
                 raise Broken(f"slot {number}: epoch {epoch} again, or too soon")
             self.decisions[key, epoch] = entry.decided.content
+
+
+class World(Stored):
+    """Drivers of one job, and its log."""
+
+    def __init__(self, seed: int) -> None:
+        drawn = random.Random(seed)
+        super().__init__(drawn, drawn.choice((0.0, 0.05, 0.2, 0.5)))
+        self.takeovers = self.claimed = 0
+        self.drivers = [self.driver() for _ in range(self.random.randint(2, 4))]
+
+    # what drivers do
+
+    def driver(self) -> Driver:
+        return Driver(self, self.life())
+
+    def life(self) -> Generator[Request | Publish, Any, None]:
+        holder = Holder("host", self.random.randrange(10_000), self.random.randrange(10**6))
+        log: Log = yield from protocol.claim(Claim(token=self.token(), holder=holder))
+        self.claimed += 1
+        for key in KEYS:  # what was decided may not have been published
+            if key in log.state.decided:
+                yield Publish(key, log.state.decided[key], log.state.generation)
+        while True:
+            if self.random.random() < 0.3:
+                log = yield from protocol.sum_up(log)
+                continue
+            key = self.random.choice(KEYS)
+            known = log.state.decided.get(key)
+            wanted = Decided(0 if known is None else known.epoch + 1, self.token())
+            try:
+                log = yield from protocol.decide(log, key, wanted)
+            except StorageAway:
+                continue  # the batch is run again, and has another content
+            yield Publish(key, log.state.decided[key], log.state.generation)
+
+    def token(self) -> str:
+        return f"{self.random.getrandbits(48):x}"
 
     # time
 

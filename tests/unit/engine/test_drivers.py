@@ -61,7 +61,9 @@ def flow() -> Flow:
 
 
 def test_a_flow_is_described_by_its_inboxes_under_the_name_that_it_is_given() -> None:
-    assert described(renamed(flow(), "other")) == Described("other", {"events": 3})
+    assert described(renamed(flow(), "other")) == Described(
+        "other", {"events": 3}, unplaced=("events", "ticks")
+    )
     assert flow() != renamed(flow(), "other")
     with pytest.raises(FlowError):
         described(Flow("empty"))

@@ -24,10 +24,10 @@ ROUTES = {
     "nothing": "home docs health ready",
     "any token": "engine openapi",
     "look": "letters letter metrics jobs job groups journals journal journal_rows states state_rows statistics history logs versions "
-    "wait actions action content",
+    "wait actions action content tasks",
     "send": "send",
     "operate": "undeploy drain resume give_up settled missed remove_action stop verify_journal "
-    "replay discard",
+    "replay discard drain_tasks",
     "deploy": "replay_edited deploy prepare begin host switch plan_switch add_action send_content read_content "
     "drop_content",
     "owner": "audit",

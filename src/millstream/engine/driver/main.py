@@ -33,7 +33,7 @@ from millstream.flow.flow import Flow
 from millstream.flow.load import load
 from millstream.flow.named_secrets import check_secrets
 from millstream.flow.rewire import renamed
-from millstream.flow.stages import Source
+from millstream.flow.stages import Source, Written
 from millstream.plan.groups import plan
 from millstream.switch.progress import SwitchProgress
 
@@ -57,7 +57,10 @@ def described(flow: Flow) -> protocol.Described:
     programs = dict.fromkeys(stage.program for stage in flow.stages.values())
     inboxes = {name: stage.partitions for name, stage in _inboxes(flow).items()}
     named = tuple(one for one in programs if one is not None)
-    return protocol.Described(flow.name, inboxes, named, spread=spread_sources(flow))
+    journals = ((name, stage) for name, stage in flow.stages.items() if isinstance(stage, Written))
+    unplaced = tuple(name for name, stage in journals if stage.address is None)
+    spread = spread_sources(flow)
+    return protocol.Described(flow.name, inboxes, named, spread=spread, unplaced=unplaced)
 
 
 def _inboxes(flow: Flow) -> dict[str, Source]:
@@ -71,9 +74,11 @@ def _sources(flow: Flow) -> dict[str, Source]:
 class Driver:
     """One flow, run once, as the engine commands."""
 
-    def __init__(self, line: protocol.Line, *, master: str | None = None) -> None:
+    def __init__(
+        self, line: protocol.Line, *, master: str | None = None, storage: str | None = None
+    ) -> None:
         self._line = line
-        self._master = master
+        self._master, self._coordination = master, storage
         self._spark: SparkSession | None = None
         self._flow: Flow | None = None
         #: What the flow calls itself; the job may have another name.
@@ -182,10 +187,12 @@ class Driver:
         import millstream.spark.flow_run  # noqa: F401
 
     def _start_spark(self) -> SparkSession:
+        from millstream.spark.session.s3a import s3a_keys, s3a_settings
         from millstream.spark.session.session import session
 
         if self._spark is None:
-            self._spark = session("driver", master=self._master)
+            conf, keys = s3a_settings(self._coordination), s3a_keys(self._coordination)
+            self._spark = session("driver", master=self._master, conf=conf, hidden=keys)
         return self._spark
 
     def _run(self, how: protocol.Run) -> None:
@@ -206,6 +213,8 @@ class Driver:
             hosting=False,
             read_elsewhere=frozenset(how.spread),
             binaries=binaries,
+            storage=None if how.lease is None else how.lease.storage,
+            lease=how.lease,
             **how.options,
         )
         spark, self._storage = self._start_spark(), options.storage
@@ -332,12 +341,15 @@ class Driver:
 
 
 def main() -> int:
-    """Serve an engine: `--warm` starts Spark at once, with the master of `--master`."""
+    """Serve an engine: `--warm` starts Spark at once, with the master of `--master`.
+
+    With `--storage`, checkpoints can be there.
+    """
     end_with_parent()
     line = protocol.Line.of_process()
     arguments = sys.argv[1:]
-    master = arguments[arguments.index("--master") + 1] if "--master" in arguments else None
-    driver = Driver(line, master=master)
+    given = {name: arguments[n + 1] for n, name in enumerate(arguments[:-1])}
+    driver = Driver(line, master=given.get("--master"), storage=given.get("--storage"))
     # Ctrl-C on a terminal reaches the engine, which decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return driver.serve(warm="--warm" in arguments)

@@ -58,6 +58,7 @@ class DriverProcess:
         on_report: Callable[[DriverProcess, protocol.Report], None],
         on_exit: Callable[[DriverProcess], None],
         master: str | None = None,
+        storage: str | None = None,
         warm: bool = False,
     ) -> None:
         self.warm = False
@@ -76,6 +77,7 @@ class DriverProcess:
         options = [
             *(["--warm"] if warm else []),
             *(["--master", master] if master is not None else []),
+            *(["--storage", storage] if storage is not None else []),
         ]
         self._process = subprocess.Popen(
             [sys.executable, *PROGRAM, *options],
@@ -354,12 +356,13 @@ class DriverPool:
         on_report: Callable[[DriverProcess, protocol.Report], None],
         on_exit: Callable[[DriverProcess], None],
         master: str | None = None,
+        storage: str | None = None,
         spares: int = 0,
     ) -> None:
         self._data = data
         self._scratch = data / "scratch"
         self._on_report, self._on_exit = on_report, on_exit
-        self._master = master
+        self._master, self._storage = master, storage
         self._wanted = spares
         self._numbers = itertools.count(1)
         self._spares: list[DriverProcess] = []
@@ -404,6 +407,7 @@ class DriverPool:
             on_report=self._on_report,
             on_exit=self._on_exit,
             master=self._master,
+            storage=self._storage,
             warm=warm,
         )
 

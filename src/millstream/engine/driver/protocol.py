@@ -37,6 +37,7 @@ from millstream.errors import (
     SchemaConflict,
     UnplaceableKey,
 )
+from millstream.joblog import Lease
 from millstream.switch.progress import SwitchProgress
 
 #: Mistakes that a restarted driver would repeat.
@@ -81,6 +82,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     #: Which version of the job that flow is, and the files of all that may be needed besides.
     version: str = "1"
     versions: dict[str, str] = {}
+    #: The engine's claim, if several engines may run the job.
+    lease: Lease | None = None
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
@@ -131,6 +134,8 @@ class Described(msgspec.Struct, frozen=True, tag=True):
     binaries: tuple[str, ...] = ()
     hosted: bool = False
     spread: dict[str, SpreadSource] = {}
+    #: The journals that the flow keeps at no address of their own.
+    unplaced: tuple[str, ...] = ()
 
 
 class Declared(msgspec.Struct, frozen=True, tag=True):

@@ -29,6 +29,7 @@ from millstream.engine.jobs.status import (
     InboxStatus,
     JobStatus,
 )
+from millstream.engine.leases.tasks import Tasks
 from millstream.journal.health import Summary
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -122,10 +123,11 @@ class Metrics:
         engine: Callable[[], EngineStatus],
         jobs: Callable[[], Sequence[JobStatus]],
         journals: Callable[[str], Sequence[Summary]],
+        tasks: Callable[[], Tasks] = lambda: Tasks("", False, ()),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Engine(engine, jobs, _Sizes(journals, clock)))
+        self._registry.register(_Engine(engine, jobs, _Sizes(journals, clock), tasks))
         ProcessCollector(registry=self._registry)
         ours: Any = {"registry": self._registry}
         path = ("path",)
@@ -177,8 +179,9 @@ class _Engine(Collector):
         engine: Callable[[], EngineStatus],
         jobs: Callable[[], Sequence[JobStatus]],
         sizes: _Sizes,
+        tasks: Callable[[], Tasks],
     ) -> None:
-        self._engine = engine
+        self._engine, self._tasks = engine, tasks
         self._jobs = jobs
         self._sizes = sizes
 
@@ -190,6 +193,7 @@ class _Engine(Collector):
         yield from _about(self._engine(), jobs)
         yield from _of_jobs(jobs)
         yield from self._journals(jobs)
+        yield from _of_tasks(self._tasks())
 
     def _journals(self, jobs: Sequence[JobStatus]) -> Iterator[Metric]:
         gauge = partial(GaugeMetricFamily, labels=("job", "journal"))
@@ -216,6 +220,22 @@ def _about(engine: EngineStatus, jobs: Sequence[JobStatus]) -> Iterator[Metric]:
     for job in jobs:
         running.add_metric([job.name, str(job.state)], 1)
     yield running
+
+
+def _of_tasks(tasks: Tasks) -> Iterator[Metric]:
+    """Yield who runs the jobs that several engines know."""
+    gauge = partial(GaugeMetricFamily, labels=("job",))
+    here = gauge("millstream_task_here", "1 if this engine runs a job that others know too")
+    generation = gauge("millstream_task_generation", "The number of the last claim in its log")
+    pause = gauge("millstream_task_move_seconds", "How long it did not run when it was moved")
+    for one in tasks.tasks:
+        if one.generation is not None:
+            here.add_metric([one.job], one.here)
+            generation.add_metric([one.job], one.generation)
+    for move in tasks.moves:
+        if move.pause_s is not None:
+            pause.add_metric([move.job], move.pause_s)
+    yield from (one for one in (here, generation, pause) if one.samples)
 
 
 def _of_jobs(jobs: Sequence[JobStatus]) -> Iterator[Metric]:

@@ -42,6 +42,7 @@ from millstream.engine.jobs.status import (
     VersionStatus,
 )
 from millstream.engine.jobs.store import Binary
+from millstream.engine.leases.tasks import Tasks
 from millstream.engine.programs.contents import Content
 from millstream.engine.schemes.guests import GuestStatus
 from millstream.errors import NotThere, RequestRefused
@@ -65,6 +66,16 @@ def engine(api: Api, asked: Asked) -> EngineStatus:  # noqa: ARG001
 def metrics(api: Api, asked: Asked) -> Text:  # noqa: ARG001
     """Return the engine's numbers for Prometheus."""
     return Text(api.metrics.text(), CONTENT_TYPE)
+
+
+def tasks(api: Api, asked: Asked) -> Tasks:  # noqa: ARG001
+    """Return which engine runs which job, since when, and which one is next."""
+    return api.engine.tasks()
+
+
+def drain_tasks(api: Api, asked: Asked) -> Tasks:  # noqa: ARG001
+    """Move the jobs of this engine that others know too to other engines, one by one."""
+    return api.engine.drain_tasks()
 
 
 def audit(api: Api, asked: Asked) -> list[AuditEntry]:

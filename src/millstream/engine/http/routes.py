@@ -1,6 +1,6 @@
 """The table of the HTTP API: every route, what it needs, takes and answers.
 
-    GET     / /docs /health /ready /engine /metrics /openapi.json /audit
+    GET     / /docs /health /ready /engine /metrics /openapi.json /audit /tasks
     GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
     GET     /jobs/{job}/journals/{journal}    /jobs/{job}/journals/{journal}/rows
     POST    /jobs/{job}/journals/{journal}/verify
@@ -8,7 +8,7 @@
     GET     /jobs/{job}/dead    /jobs/{job}/dead/{letter}
     POST    /jobs/{job}/replay, replay/edited, discard
     GET     /actions    /actions/{name}    /contents/{sha256}    /contents/{sha256}/bytes
-    POST    /jobs    /prepare    /stop    /actions/{name}    /contents/{sha256}
+    POST    /jobs    /prepare    /stop    /tasks/drain    /actions/{name}    /contents/{sha256}
     POST    /jobs/{job}/drain, resume, wait; between engines begin, settled, missed, runtimes/{node}
     POST    /jobs/{job}/switch    /jobs/{job}/switch/plan
     GET     /jobs/{job}/versions    DELETE /jobs/{job}/switch
@@ -75,6 +75,7 @@ from millstream.engine.jobs.status import (
     Prepared,
     VersionStatus,
 )
+from millstream.engine.leases.tasks import Tasks
 from millstream.engine.programs.contents import MOST_BYTES, Content
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
 from millstream.flow.binary import NAME
@@ -174,6 +175,12 @@ OPERATIONS: Final[Sequence[Operation]] = (
         Parameter("who", _Name, "Entries of this token or key."),
         Parameter("since", _Moment, "Entries from this moment on, such as 2026-03-08T12:00:00Z."),
         Parameter("limit", _Entries, "How many of the newest, at most.", default=1_000),
+    ),
+    _route("GET /tasks", operations.tasks, Need.LOOK, Tasks),
+    _route(
+        *("POST /tasks/drain", operations.drain_tasks, Need.OPERATE, Tasks),
+        status=202,
+        refusals=(409,),
     ),
     _route("GET /jobs", operations.jobs, Need.LOOK, list[JobStatus], per_job=True),
     _route(

@@ -13,6 +13,7 @@
                                                └──────────▶ STARTING ◀────────────┘
 
     FINISHED, DRAINED, FAILED, DEPLOYED, and by force all others ── UndeployAsked ──▶ UNDEPLOYED
+    all of them, if another engine has the job ────────────────────────── Lost ───────▶ MOVED
 
 Inboxes are open in all states but UNDEPLOYED, so nobody upstream ever waits for one that is gone;
 they take nothing (they answer "full", and senders hold on to what they have) from when a job is to
@@ -57,6 +58,8 @@ class JobState(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     UNDEPLOYED = "undeployed"
+    #: It is another engine's now.
+    MOVED = "moved"
 
 
 #: States in which a job has, or will have, a driver.
@@ -165,6 +168,13 @@ class UndeployAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """Another engine has the job, or is to have it: nothing of it runs here any more."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStarted:
     """A new engine has found the job in its store: whatever ran before is gone."""
 
@@ -191,6 +201,7 @@ Event = (
     | Finished
     | ResumeAsked
     | UndeployAsked
+    | Lost
     | EngineStarted
     | EngineStopping
     | PeerMissed
@@ -254,9 +265,13 @@ class EndIntake:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFiles:
-    """Remove files and logs, with `purge` also journals and checkpoints; then forget the job."""
+    """Remove files and logs, with `purge` also journals and checkpoints; then forget the job.
+
+    The logs of a job that is another engine's stay, for people to read.
+    """
 
     purge: bool = False
+    logs: bool = True
 
 
 Order = (
@@ -301,6 +316,8 @@ def advance(job: Job, event: Event, now: float) -> Step:  # noqa: C901, PLR0911 
             return _resume_asked(job, now)
         case UndeployAsked():
             return _undeploy_asked(job, event, now)
+        case Lost():
+            return _lost(job, event, now)
         case EngineStarted():
             return _engine_started(job, now)
         case EngineStopping():
@@ -492,11 +509,20 @@ def _undeploy_asked(job: Job, event: UndeployAsked, now: float) -> Step:
         hint = f"millstream drain {job.name} && millstream undeploy {job.name}, or --force"
         raise JobBusy(f'job "{job.name}" is {job.state}{left}', hint=hint)
     gone = _to(job, JobState.UNDEPLOYED, now, ready_at=None, paused_until=None, purge=event.purge)
-    return gone, _removed(gone)
+    return gone, removed(gone)
 
 
-def _removed(job: Job) -> list[Order]:
-    return [KillDriver(), CloseInboxes(), RemoveFiles(job.purge)]
+def removed(job: Job) -> list[Order]:
+    """Return what becomes of a job that is no longer here; its logs stay if another engine has it."""
+    return [KillDriver(), CloseInboxes(), RemoveFiles(job.purge, job.state is JobState.UNDEPLOYED)]
+
+
+def _lost(job: Job, event: Lost, now: float) -> Step:
+    if job.state in (JobState.UNDEPLOYED, JobState.MOVED):
+        return job, []
+    gone = replace(job, reason=event.reason, ready_at=None, paused_until=None)
+    gone = _to(gone, JobState.MOVED, now)
+    return gone, removed(gone)
 
 
 def events(count: int) -> str:
@@ -511,7 +537,7 @@ def _engine_started(job: Job, now: float) -> Step:
     deaths = 0 if _ran_well(job, now) else job.deaths
     job = replace(job, stopping=False, ready_at=None, paused_until=None, deaths=deaths)
     if job.state is JobState.UNDEPLOYED:
-        return job, _removed(job)
+        return job, removed(job)
     orders: list[Order] = [OpenInboxes(), OpenIntake() if job.intake else PauseIntake()]
     if job.flush and job.state is not JobState.FINISHED and not job.hosted:
         orders.append(EndIntake())

@@ -83,6 +83,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     engines: list[Peer] = []
     #: The SHA-256 of each of the engine's programs, by the name that the flow has for it.
     binaries: dict[str, str] = {}
+    #: Whether other engines know the job too, and one of them may run it next.
+    shared: bool = False
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,11 +184,15 @@ class Store:
         return f"{name}-{number}", number
 
     def add(self, stored: Stored, package: bytes, noted: Noted, *, first: int = 1) -> None:
-        """Write down a new job and its package, which is its first version."""
+        """Write down a new job and its package, which is its first version.
+
+        One that other engines know too may have been here before.
+        """
         with self._changing() as sql:
             row = (stored.id, stored.name, stored.number, stored.deployed_at, 0)
             sql.execute(
-                "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                "undeployed = 0, settings = excluded.settings, job = excluded.job",
                 (*row, msgspec.json.encode(stored.settings), msgspec.json.encode(stored.job)),
             )
             at = stored.deployed_at

@@ -8,7 +8,7 @@ from typing import Final
 
 from millstream.clock import Clock
 from millstream.errors import InvalidStorage, StorageError, TakenOver
-from millstream.joblog import JobLog
+from millstream.joblog import JobLog, Lease
 from millstream.spark.run.version import RunContext
 from millstream.storage import Folder, checked_storage
 
@@ -16,8 +16,12 @@ from millstream.storage import Folder, checked_storage
 _PLACE: Final = "storage"
 
 
-def take_job(ground: RunContext, storage: str | None, flow: str, clock: Clock) -> None:
+def take_job(
+    ground: RunContext, storage: str | None, flow: str, clock: Clock, lease: Lease | None = None
+) -> None:
     """Claim the job in its log, if it has a storage; its checkpoints are beside the log then.
+
+    With a `lease`, an engine has claimed it: the driver's claim follows that one, without waiting.
 
     Raises:
         TakenOver: Another driver has claimed it at the same time.
@@ -27,9 +31,14 @@ def take_job(ground: RunContext, storage: str | None, flow: str, clock: Clock) -
     if storage is None:
         return
     ground.address = f"{storage.rstrip('/')}/{flow}"
-    log = JobLog(checked_storage(ground.address), clock=clock)
-    log.claim()
-    ground.log = log
+    found = checked_storage(ground.address)
+    if lease is None:
+        log = JobLog(found, clock=clock)
+        log.claim()
+    else:
+        log = JobLog(found, clock=clock, renew_every=lease.renew_every, engine=lease.engine)
+        log.follow(lease)
+    ground.log, ground.leased = log, lease is not None
     Folder(ground.folder).put(_PLACE, storage.rstrip("/").encode())
 
 
@@ -62,8 +71,12 @@ def renew_job(ground: RunContext) -> None:
 
 
 def release_job(ground: RunContext) -> None:
-    """Let others have the job at once; who cannot let go is waited for."""
+    """Let others have the job at once; who cannot let go is waited for.
+
+    A job with a lease is its engine's: that one may start it again, or let go of it.
+    """
     if ground.log is not None:
         with suppress(TakenOver, StorageError):
-            ground.log.release()
+            if not ground.leased:
+                ground.log.release()
         ground.log = None

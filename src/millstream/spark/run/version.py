@@ -63,6 +63,8 @@ class RunContext:
     #: Where checkpoints are, if several hosts may run the job, and its log from the start on.
     address: str | None = None
     log: JobLog | None = None
+    #: Whether an engine lets others have the job, and not this run.
+    leased: bool = False
     memory: dict[str, Readable] = field(default_factory=dict)
     _journals: dict[Path, JournalTarget] = field(default_factory=dict)
     _sinks: dict[tuple[str, str], Target] = field(default_factory=dict)

@@ -1,0 +1,127 @@
+"""What an engine answers about jobs that other engines know too."""
+
+from __future__ import annotations
+
+from millstream.engine.job_queries import JobQueries
+from millstream.engine.jobs.lifecycle import Job, JobState
+from millstream.engine.jobs.status import JobStatus
+from millstream.engine.jobs.store import JobSettings, Stored
+from millstream.engine.leases.coordination import Deployment
+from millstream.engine.leases.keeper import LeaseKeeper
+from millstream.engine.leases.tasks import Tasks, TaskStatus
+from millstream.engine.managed_job import ManagedJob
+from millstream.errors import InvalidTransition, NoSuchJob
+
+
+class SharedQueries(JobQueries):
+    """Which engine has which job, and jobs that rest, which any engine may resume or forget."""
+
+    @property
+    def _leases(self) -> LeaseKeeper:
+        found = self._open.leases
+        if found is None:
+            hint = "start it with --coordination, as the other engines"
+            raise InvalidTransition("this engine shares its jobs with no other", hint=hint)
+        return found
+
+    def tasks(self) -> Tasks:
+        """Return which engine runs which job; an engine without a coordination runs its own."""
+        leases = self._open.leases
+        if leases is not None:
+            shared = leases.tasks()
+            known = {one.job for one in shared}
+            alone = [one for one in self._alone_tasks(leases.me) if one.job not in known]
+            return Tasks(leases.me, leases.moves.begun, (*shared, *alone), leases.moves.so_far)
+        return Tasks("", False, tuple(self._alone_tasks("")))
+
+    def _alone_tasks(self, me: str) -> list[TaskStatus]:
+        return [
+            TaskStatus(job=one.name, state=str(one.state), engine=me, since=one.since, here=True)
+            for one in self.jobs()
+        ]
+
+    def announce(self, url: str) -> None:
+        """Let other engines know where this one is asked."""
+        if self._open.leases is not None:
+            self._open.leases.url = url
+
+    def drain_tasks(self) -> Tasks:
+        """Begin to move all shared jobs to other engines, one by one; `tasks` shows how it goes.
+
+        Raises:
+            InvalidTransition: This engine shares its jobs with no other.
+        """
+        self._leases.moves.begin()
+        self._leases.look_soon()
+        return self.tasks()
+
+    def _managed(self, job: str) -> ManagedJob:
+        try:
+            return super()._managed(job)
+        except NoSuchJob as error:
+            leases = self._open.leases
+            there = None if leases is None else leases.where(job)
+            if there is None:
+                raise
+            hint = f"ask that engine: --engine {there}" if "://" in there else "millstream tasks"
+            raise NoSuchJob(f'job "{job}" is not here, but on {there}', hint=hint) from error
+
+    def _found(self, job: str) -> ManagedJob:
+        try:
+            return super()._found(job)
+        except NoSuchJob:
+            leases = self._open.leases
+            deployment = None if leases is None else leases.unclaimed(job)
+            if leases is None or deployment is None:
+                raise
+            settled = leases.settled(job)
+            state = JobState.DEPLOYED if settled is None else JobState(settled)
+            return unclaimed(deployment, state)
+
+    def _alone(self, job: str) -> ManagedJob:
+        """Return a job that no other engine may run.
+
+        Raises:
+            InvalidTransition: Others may.
+        """
+        managed = self._managed(job)
+        if managed.stored.settings.shared:
+            msg = f'job "{managed.name}" can run on any engine, and cannot be switched yet'
+            hint = (
+                f"undeploy {managed.name} without --purge, and deploy the new version: it goes on"
+            )
+            raise InvalidTransition(msg, hint=hint)
+        return managed
+
+    # jobs that rest
+
+    def _rests(self, job: str) -> bool:
+        """Tell whether a job is shared, and rests, and so is no engine's to run."""
+        leases = self._open.leases
+        return leases is not None and leases.settled(job) is not None
+
+    def _resume_anywhere(self, job: str) -> JobStatus:
+        deployment = self._leases.claims.resume(job)
+        self._leases.look_soon()
+        return self._status(unclaimed(deployment))
+
+    def _forget_anywhere(self, job: str, *, purge: bool) -> JobStatus:
+        with self._leases.aside(job):
+            deployment = self._leases.claims.undeploy(job, purge=purge)
+        return self._status(unclaimed(deployment, JobState.UNDEPLOYED))
+
+
+def unclaimed(deployment: Deployment, state: JobState = JobState.DEPLOYED) -> ManagedJob:
+    """Return a job that no engine has claimed yet, as its status shows it."""
+    job = Job(deployment.name, state=state, since=deployment.deployed_at)
+    settings = JobSettings(flow="", package="", shared=True)
+    return ManagedJob(
+        Stored(
+            id=deployment.id,
+            name=deployment.name,
+            number=deployment.number,
+            deployed_at=deployment.deployed_at,
+            settings=settings,
+            job=job,
+        )
+    )
