@@ -353,6 +353,30 @@ def test_measures_are_computed_from_the_rows_of_a_match(spark: SparkSession) -> 
     assert sql(spark, query).collect() == []
 
 
+def test_a_batch_may_be_in_any_order_with_anchors_and_rows_behind(spark: SparkSession) -> None:
+    rows = [
+        {"k": k, "x": x, "n": n, "at": "2020-01-01 00:00:00"}
+        for k in "ab"
+        for n, x in enumerate([1, 1, 2, 3])
+    ]
+    batch(spark, rows).createOrReplaceTempView("t")
+    query = """
+        SELECT * FROM t MATCH_RECOGNIZE (
+            PARTITION BY k ORDER BY {order}
+            MEASURES array_agg(n) AS ns, NEXT(a.x) AS behind, LAST(x) AS least
+            PATTERN (^ a b+ {end}) DEFINE b AS b.x < PREV(x) OR NEXT(x) IS NOT NULL
+        )
+    """
+    falling = sql(spark, query.format(order="x DESC, n DESC", end=""))
+    assert falling.columns == ["k", "ns", "behind", "least"]
+    expected = [(k, [3, 2, 1], 2, 1) for k in "ab"]
+    assert sorted(tuple(row) for row in falling.collect()) == expected
+    assert sql(spark, query.format(order="x DESC, n DESC", end="$")).collect() == []
+    timed = sql(spark, query.format(order="at, abs(n - 1), n", end=""))
+    assert sorted((row.k, row.ns) for row in timed.collect()) == [("a", [1, 0, 2]), ("b", [1, 0, 2])]
+    assert timed.columns == ["k", "ns", "behind", "least", "at"]
+
+
 def test_rows_of_one_time_are_in_one_order_whatever_the_pattern(spark: SparkSession) -> None:
     rows = [
         {"k": k, "x": x, "n": x, "at": "2020-01-01 00:00:00"} for k in "abcdefgh" for x in (0, 1)

@@ -291,21 +291,26 @@ def regexes() -> st.SearchStrategy[str]:
             ),
         )
 
-    return st.recursive(st.sampled_from("AB"), wider, max_leaves=5).map("A{}".format)
+    inside = st.recursive(st.sampled_from("AB"), wider, max_leaves=5)
+    ends = st.sampled_from(["", "", "$"])
+    return st.tuples(st.sampled_from(["", "", "^"]), inside, ends).map("{0[0]}A{0[1]}{0[2]}".format)
 
 
 @settings(max_examples=300)
 @given(regex=regexes(), letters=st.text("AB", max_size=7))
 @example(regex="A(?:B??){2}", letters="ABB")
 @example(regex="A(?:B?){1,2}?", letters="ABB")
+@example(regex="A(?:B$|BA)", letters="ABA")
+@example(regex="A(?:(?:B?$)|(?:^AB))", letters="AA")
 def test_quantifiers_prefer_what_those_of_regular_expressions_prefer(regex, letters):
     pattern = regex.replace("(?:", "(").replace("A", "A ").replace("B", "B ")
     define = ", ".join(f"{name} AS c = '{name}'" for name in "AB" if name in regex)
     sql = f"SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at PATTERN ({pattern}) DEFINE {define})"
-    automaton = read(sql)[1].automaton
+    automaton = read(sql, batch=True)[1].automaton
     key, found = Key(), []
     for place, letter in enumerate(letters):
-        holds = [f"'{letter}'" in str(test.event) for test in automaton.tests]
+        ends = {"^": place == 0, "$": place == len(letters) - 1}
+        holds = [ends.get(one.label, f"'{letter}'" in str(one.event)) for one in automaton.tests]
         met = sum(1 << number for number, one in enumerate(holds) if one)
         key, some, _ = step(automaton, key, Event(place, place, met))
         found += some

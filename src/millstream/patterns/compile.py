@@ -107,9 +107,8 @@ class Build:
 
     def _cut(self, ways: list[Way]) -> list[Way]:
         """Leave out, where preference counts, what comes behind the end of the pattern."""
-        if self.prefers and any(way.accepts for way in ways):
-            return ways[: next(place for place, way in enumerate(ways) if way.accepts) + 1]
-        return ways
+        ends = [place for place, way in enumerate(ways) if way.accepts and not way.last]
+        return ways[: ends[0] + 1] if self.prefers and ends else ways
 
     def _edges(
         self, begins: list[Way], required: list[Guard], halting: list[Guard]
@@ -153,7 +152,11 @@ class Build:
             target, completes = END, way.completes
             if way.target is not None:
                 after = self.ways[way.target]
-                completes = way.take is not None and any(one.accepts for one in after)
+                ends = [one for one in after if one.accepts and way.take is not None]
+                completes = any(not one.last for one in ends)
+                if ends and not completes:
+                    last = guard.also(self.parts.anchor("$"))
+                    yield Edge(tuple(sorted(last.need)), (), way.take, END, True)
                 goes_on = way.target in self.finder.pending or any(not one.accepts for one in after)
                 target = numbers[way.target] if goes_on else END
             if target == END and not completes:

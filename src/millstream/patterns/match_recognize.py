@@ -23,11 +23,12 @@ from millstream.flow.schema import Schema
 from millstream.flow.site import here
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import Block, Condition, leaves
-from millstream.patterns.checks import check, endless
+from millstream.patterns.checks import endless
 from millstream.patterns.clause_text import ClauseText, MatchRecognize, cut_out
 from millstream.patterns.compile import Build
 from millstream.patterns.conditions import Owner, Reader, Test, Vocabulary, read_test
 from millstream.patterns.navigation import Lags, framed, navigated, own_row
+from millstream.patterns.ordering import Ordering
 from millstream.patterns.outputs import Collector, Output, Outputs, Piece, rewritten
 from millstream.patterns.parts import Parts
 from millstream.patterns.pattern import Pattern, Skip
@@ -41,16 +42,21 @@ class Recognition:
     """A MATCH_RECOGNIZE clause: what it reads, its automaton, and what it emits.
 
     `outputs` are the measures; with `all_rows` they are computed for every row of a match, from
-    what came up to it unless they are final.
+    what came up to it unless they are final. On a stream, `orders` is its time alone.
     """
 
     table: str
     partition: tuple[str, ...]
-    order: str
+    orders: tuple[Ordering, ...]
     automaton: Automaton
     outputs: Outputs
     all_rows: bool
     alias: str | None = None
+
+    @property
+    def order(self) -> str:
+        """The column that the rows are ordered by first; empty if that is no plain rising one."""
+        return self.orders[0].rising_column
 
 
 def read(
@@ -119,9 +125,8 @@ class _Clause:
             automaton, numbered=any(piece.function == "match_number" for piece in outputs.pieces)
         )
         alias = arg.get("alias")
-        order = self.order_column
         return Recognition(
-            self.table, partition, order, automaton, outputs, all_rows, alias and alias.name
+            self.table, partition, self.orders(), automaton, outputs, all_rows, alias and alias.name
         )
 
     @property
@@ -146,7 +151,10 @@ class _Clause:
 
     @property
     def order_column(self) -> str:
-        """The column that the rows are ordered by."""
+        """The column that the rows are ordered by first; empty if that is no plain rising one."""
+        return self.orders()[0].rising_column
+
+    def orders(self) -> tuple[Ordering, ...]:
         order = self.clause.args.get("order")
         columns = [] if order is None else order.expressions
         if not columns:
@@ -155,10 +163,16 @@ class _Clause:
                 "has no ORDER BY",
                 "a stream is in the order of its time: ORDER BY it",
             )
-        if len(columns) > 1 or columns[0].args.get("desc"):
+        if not self.batch and (len(columns) > 1 or columns[0].args.get("desc")):
             hint = "a stream is in the order of its time, rising: ORDER BY that column alone"
             raise self.mistake(UnsupportedSql, "orders by more than the rising time", hint)
-        return self.column(columns[0].this, "ORDER BY")
+        if not self.batch:
+            self.column(columns[0].this, "ORDER BY")
+        found = tuple(map(Ordering.of, columns))
+        if self.text.span is not None and not found[0].rising_column:
+            fact = "has WITHIN, and does not ORDER BY a time first"
+            raise self.mistake(UnsupportedSql, fact, "ORDER BY the time column first, rising")
+        return found
 
     def rows(self) -> bool:
         rows = self.clause.args.get("rows")
@@ -198,7 +212,6 @@ class _Clause:
         parts = self.parts(self.pattern(said))
         define, of_rows = self.conditions(trees, parts.words)
         pattern = self.pattern(define)
-        check(pattern)
         parts = self.parts(pattern)
         self.blocks, self.leaves = pattern.blocks, parts.blocks
         pattern = replace(pattern, skip=self.skip(dict(parts.words.blocks)), keys=partition)
@@ -214,7 +227,8 @@ class _Clause:
 
     def pattern(self, define: dict[str, str]) -> Pattern:
         conditions: dict[str, Condition] = {**define}
-        blocks = read_row_pattern(self.clause.args["pattern"].name, conditions, self.mistake)
+        text = self.clause.args["pattern"].name
+        blocks = read_row_pattern(text, conditions, self.mistake, anchors=self.batch)
         names = {leaf.name.lower() for leaf in leaves(blocks)}
         unknown = [name for name in define if name not in names]
         if unknown:
@@ -287,6 +301,8 @@ class _Clause:
 
     def check_next(self, piece: Piece, collector: Collector) -> None:
         """Refuse NEXT where the row may lie behind the match, or is not known yet."""
+        if self.batch:
+            return
         if self.rows() and not collector.final:
             fact = "uses NEXT for each row of a match"
             raise self.mistake(UnsupportedSql, fact, "write FINAL NEXT(...)")

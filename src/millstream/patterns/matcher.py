@@ -15,6 +15,7 @@ from millstream.patterns.landing import check_landings
 from millstream.patterns.outputs import Lag
 from millstream.patterns.partition import PartitionMatcher
 from millstream.patterns.program import Unsupported
+from millstream.patterns.row_pattern import ANCHORS
 from millstream.patterns.tables import Tables, tables
 
 
@@ -130,4 +131,8 @@ def matcher(
 def remembering(automaton: Automaton, made: Matcher, rows: tuple[Lag, ...] = ()) -> Matcher:
     """Return a matcher that also keeps what the automaton needs of its partition, if anything."""
     lags = (*(Lag(*lag) for lag in automaton.lags), *rows)
-    return PartitionMatcher(made, lags, automaton.numbered) if lags or automaton.numbered else made
+    tests = enumerate(automaton.tests)
+    anchors = tuple((test.label, number) for number, test in tests if test.label in ANCHORS)
+    if lags or anchors or automaton.numbered:
+        return PartitionMatcher(made, lags, automaton.numbered, anchors)
+    return made

@@ -26,6 +26,10 @@ class Clause(Protocol):
     """What is asked of the clause that a condition or a measure stands in."""
 
     @property
+    def batch(self) -> bool:
+        """Whether all rows are there."""
+
+    @property
     def order_column(self) -> str:
         """The column that the rows are ordered by."""
 
@@ -74,7 +78,10 @@ def _inside(node: exp.Expr, clause: Clause) -> exp.Expr:
 
 
 class Lags:
-    """Turns PREV into values: what a column was so many rows of the partition before."""
+    """Turns PREV into values: what a column was so many rows of the partition before.
+
+    NEXT is the same with a negative number of rows.
+    """
 
     def __init__(self) -> None:
         self.found: list[tuple[str, int, str]] = []
@@ -84,7 +91,7 @@ class Lags:
 
         def change(node: exp.Expr) -> exp.Expr:
             name = called(node)
-            if name == "NEXT":
+            if name == "NEXT" and not clause.batch:
                 hint = "a stream cannot look at rows that have not come: say it of the row after, with PREV"
                 raise clause.mistake(UnsupportedSql, "uses NEXT in DEFINE", hint)
             if name == FINAL.upper():
@@ -92,7 +99,7 @@ class Lags:
                 raise clause.mistake(UnsupportedSql, "uses FINAL in DEFINE", hint)
             if name == RUNNING.upper():
                 return self.rewritten(node.expressions[0], clause)
-            if name == "PREV":
+            if name in _AROUND:
                 return self._prev(node, clause)
             if name in _ENDS:
                 return _end(node, node.expressions[0], clause)
@@ -104,6 +111,7 @@ class Lags:
 
     def _prev(self, node: exp.Expr, clause: Clause) -> exp.Expr:
         inner, offset = _inside(node, clause), _offset(node, clause)
+        offset = -offset if called(node) == "NEXT" else offset
         if called(inner) in _ENDS:
             return _end(inner, self._hidden(inner.expressions[0], offset), clause)
         return self._hidden(inner, offset)
@@ -178,6 +186,7 @@ def navigated(tree: exp.Expr, collector: Collector, clause: Clause) -> exp.Expr:
         if name == "MATCH_NUMBER":
             return collector.piece(Piece("match_number", collector.every))
         if name == "MATCH_ROWTIME":
+            _check_timed(clause)
             return _one(exp.column(clause.order_column), "last", 0, collector)
         if name == "CLASSIFIER":
             return _one(node, "last", 0, collector)
@@ -189,6 +198,12 @@ def navigated(tree: exp.Expr, collector: Collector, clause: Clause) -> exp.Expr:
         return node
 
     return outside_aggregates(tree.copy(), change)
+
+
+def _check_timed(clause: Clause) -> None:
+    if not clause.order_column:
+        fact = "uses MATCH_ROWTIME, and does not ORDER BY a time first"
+        raise clause.mistake(UnsupportedSql, fact, "ORDER BY the time column first, rising")
 
 
 def framed(tree: exp.Expr, frame: str) -> exp.Expr:
@@ -260,8 +275,9 @@ def _navigation(node: exp.Expr, name: str, collector: Collector, clause: Clause)
         argument, back = argument.expressions[0], _offset(argument, clause)
     if name == "PREV" and called(argument) == "CLASSIFIER":
         return _one(argument, function, back, collector, shift=-offset)
-    if name == "PREV":
-        return _one(argument, function, back, collector, earlier=offset)
+    if name == "PREV" or (clause.batch and called(argument) != "CLASSIFIER"):
+        earlier = offset if name == "PREV" else -offset
+        return _one(argument, function, back, collector, earlier=earlier)
     blocks = _blocks(argument, collector)
     clause.check_next(Piece(function, blocks, back=back, shift=offset), collector)
     return _one(argument, function, back, collector, shift=offset)

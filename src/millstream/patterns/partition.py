@@ -51,6 +51,8 @@ class PartitionMatcher:
     inner: Matcher
     lags: tuple[Lag, ...]
     numbered: bool = False
+    #: The tests that a row is the first, or the last, of all.
+    anchors: tuple[tuple[str, int], ...] = ()
 
     @property
     def compiled(self) -> bool:
@@ -62,6 +64,7 @@ class PartitionMatcher:
 
     def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]:
         assert isinstance(kept, Partition)
+        batch = anchored(self.anchors, batch) if self.anchors else batch
         memory, batch = remembered(self.lags, kept.memory, batch) if self.lags else (None, batch)
         inner, found = self.inner.process(kept.inner, batch, watermark)
         counts = dict(kept.counts)
@@ -89,6 +92,17 @@ class PartitionMatcher:
         return Partition(self.inner.load(content["inner"]), memory, content["counts"])
 
 
+def anchored(anchors: tuple[tuple[str, int], ...], batch: Batch) -> Batch:
+    """Return a batch of all rows in which anchors are met by the first and last rows of keys."""
+    order, first, last = _groups(pa.chunked_array([batch.keys]))
+    places = np.arange(len(order))
+    masks = batch.masks.copy()
+    for name, test in anchors:
+        others = order[places != (first if name == "^" else last - 1)]
+        masks[others] &= ~np.int64(1 << test)
+    return replace(batch, masks=masks)
+
+
 def remembered(
     lags: tuple[Lag, ...], memory: pa.Table | None, batch: Batch
 ) -> tuple[pa.Table, Batch]:
@@ -101,7 +115,7 @@ def remembered(
     order, first, last = _groups(known.column("key"))
     values, rows = list(batch.values), batch.rows
     for lag in lags:
-        places = _earlier(order, first, lag.back)[before:]
+        places = _earlier(order, first, last, lag.back)[before:]
         column = (
             known.column(_name(lag.source)).take(pa.array(places, mask=places < 0)).combine_chunks()
         )
@@ -110,7 +124,7 @@ def remembered(
         else:
             rows = rows.set_column(rows.column_names.index(lag.target), lag.target, column)
     most = max(lag.back for lag in lags)
-    if most:
+    if most > 0:
         kept = known.take(pa.array(order[last - np.arange(len(order)) <= most]))
     else:
         kept = known.slice(0, 0)
@@ -134,11 +148,14 @@ def _groups(keys: pa.ChunkedArray) -> tuple[Numbers, Numbers, Numbers]:
     return order, first, np.searchsorted(sorted_codes, sorted_codes, side="right")
 
 
-def _earlier(order: Numbers, first: Numbers, back: int) -> Numbers:
-    """Return the place of the row that is `back` rows of the key before each; -1 for none."""
+def _earlier(order: Numbers, first: Numbers, last: Numbers, back: int) -> Numbers:
+    """Return the place of the row that is `back` rows of the key before each; -1 for none.
+
+    A negative `back` is about rows behind it, which are known where all rows are.
+    """
     wanted = np.arange(len(order)) - back
     found = np.full(len(order), -1, np.int64)
-    there = wanted >= first
+    there = (wanted >= first) & (wanted < last)
     found[order[there]] = order[wanted[there]]
     return found
 

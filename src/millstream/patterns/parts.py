@@ -62,6 +62,12 @@ class Parts:
             self.tests.append(found)
         return Guard(need=frozenset([self.tests.index(found)]))
 
+    def anchor(self, name: str) -> Guard:
+        """Return the guard that a row is the first or the last of its partition."""
+        if Test(name) not in self.tests:
+            self.tests.append(Test(name))
+        return Guard(need=frozenset([self.tests.index(Test(name))]))
+
 
 def names_of(blocks: tuple[Block, ...], taking: list[Block]) -> dict[str, frozenset[int]]:
     """Return what each name of a block or a group stands for."""

@@ -20,6 +20,7 @@ from millstream.patterns.blocks import Block, Condition
 from millstream.patterns.compile import compile_pattern
 from millstream.patterns.conditions import Owner
 from millstream.patterns.match_recognize import Recognition
+from millstream.patterns.ordering import Ordering
 from millstream.patterns.outputs import (
     PIECE,
     Lag,
@@ -68,7 +69,7 @@ class Recipe:
     Attributes:
         plans: The patterns.
         keys: The columns that make a key.
-        time: The time column.
+        time: The time column; empty if the rows of a batch are in another order.
         masks: SQL of each mask.
         values: SQL of each value that automata look at.
         rows: SQL of each value that outputs are made of.
@@ -78,6 +79,7 @@ class Recipe:
         letters: Whether events that cannot be matched come out as well.
         certain: The column of the moment at which a match is certain: the time column, unless
             another is named.
+        order: What the rows of a batch are ordered by, if that is more than a rising time.
     """
 
     plans: tuple[PatternPlan, ...]
@@ -91,6 +93,7 @@ class Recipe:
     named: bool = False
     letters: bool = False
     certain: str = ""
+    order: tuple[Ordering, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "certain", self.certain or self.time)
@@ -117,7 +120,8 @@ class Recipe:
         own = self.plans[0].outputs.names
         letters = (DEAD_LETTER, EVENT) if self.letters else ()
         extra = (*((PATTERN,) if self.named else ()), *((TIMED_OUT,) if self.late else ()))
-        return (*own, *extra, *letters, *(() if self._has_time else (self.certain,)))
+        known = self._has_time or not self.certain
+        return (*own, *extra, *letters, *(() if known else (self.certain,)))
 
     @property
     def _has_time(self) -> bool:
@@ -156,7 +160,8 @@ def recognition_recipe(found: Recognition, schema: Schema, time: str) -> Recipe:
     """Return the recipe of a MATCH_RECOGNIZE clause."""
     outputs = _with_columns(found, schema)
     made = _joined([(found.automaton, outputs)], found.partition, time)
-    return replace(made, all_rows=found.all_rows)
+    order = found.orders if len(found.orders) > 1 or not time else ()
+    return replace(made, all_rows=found.all_rows, order=order)
 
 
 def _with_columns(found: Recognition, schema: Schema) -> Outputs:
@@ -177,7 +182,8 @@ def _with_columns(found: Recognition, schema: Schema) -> Outputs:
     front = [column(name) for name in found.partition]
     back: list[Output] = []
     if found.all_rows:
-        front.append(column(found.order))
+        names = [one.column for one in found.orders if one.column]
+        front += [column(name) for name in dict.fromkeys(names) if name not in found.partition]
         known = {*measures, *(output.name.lower() for output in front)}
         back = [column(name) for name in schema.names if name.lower() not in known]
     columns = (*front, *found.outputs.columns, *back)

@@ -19,14 +19,19 @@ from millstream.patterns.blocks import Block, Condition
 
 _TOKEN = re.compile(r"\s*(\{-|-\}|[A-Za-z_][A-Za-z0-9_]*|`[^`]+`|\"[^\"]+\"|\d+|[()|*+?{},^$])")
 _MOST_PERMUTED = 5
+#: What stands for the first and for the last row of a partition.
+ANCHORS = ("^", "$")
 Mistake = Callable[[type[FlowError], str, str], FlowError]
 
 
 def read_row_pattern(
-    text: str, define: dict[str, Condition], mistake: Mistake
+    text: str, define: dict[str, Condition], mistake: Mistake, *, anchors: bool = False
 ) -> tuple[Block, ...]:
-    """Return the blocks of a row pattern; `define` maps lower-case names to conditions."""
-    reader = _Reader(text, define, mistake)
+    """Return the blocks of a row pattern; `define` maps lower-case names to conditions.
+
+    Anchors, where they are allowed, are negated blocks: they take no row.
+    """
+    reader = _Reader(text, define, mistake, anchors)
     blocks = reader.alternation()
     if reader.next:
         raise mistake(
@@ -38,8 +43,10 @@ def read_row_pattern(
 
 
 class _Reader:
-    def __init__(self, text: str, define: dict[str, Condition], mistake: Mistake) -> None:
-        self.define, self.mistake = define, mistake
+    def __init__(
+        self, text: str, define: dict[str, Condition], mistake: Mistake, anchors: bool
+    ) -> None:
+        self.define, self.mistake, self.anchors = define, mistake, anchors
         self.tokens = self._tokens(text)
         self.at = 0
         self.shown = True
@@ -87,7 +94,10 @@ class _Reader:
         return tuple(blocks)
 
     def primary(self) -> Block:
-        if self.next in ("^", "$"):
+        if self.anchors and self.next in ANCHORS:
+            self.at += 1
+            return Block(self.tokens[self.at - 1], "strict", negated=True)
+        if self.next in ANCHORS:
             if self.next == "$":
                 why = "a stream has no last row"
             else:
@@ -138,6 +148,8 @@ class _Reader:
         return Block("", "strict", body=orders, inner="strict")
 
     def quantified(self, block: Block) -> Block:
+        if block.negated:
+            return block
         before = self.at
         least, most = self.bounds()
         preference = "reluctant" if self.at > before and self.take("?") else "fork"

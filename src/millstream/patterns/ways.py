@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from millstream.errors import UnsupportedSql
 from millstream.patterns.blocks import Block, Contiguity
 from millstream.patterns.checks import check_sight
 from millstream.patterns.conditions import Owner
@@ -38,13 +39,17 @@ Guards = frozenset[Guard]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """An edge in the making: its target is a key of a state."""
+    """An edge in the making: its target is a key of a state.
+
+    One that `accepts` and is `last` does so if the row before was the last of its partition.
+    """
 
     guard: Guard
     take: int | None
     target: tuple[object, ...] | None
     before: int | None = None
     completes: bool = False
+    last: bool = False
 
     @property
     def accepts(self) -> bool:
@@ -56,8 +61,10 @@ class Way:
 class Through:
     """The mark, among the ways into a sequence, that what follows it may come at once."""
 
-    barriers: Barriers
-    once: Guards
+    barriers: Barriers = frozenset()
+    once: Guards = frozenset()
+    #: Only behind the last row of a partition.
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,8 @@ class Ways:
 
     def guards_of(self, block: Block) -> tuple[Guard, Guard]:
         """Return what a block takes, and what ends its loop."""
+        if self.prefers and block.negated:
+            return self.parts.anchor(block.name), Guard()
         if id(block) not in self._guards:
             owner = Owner(f'{"variable" if self.prefers else "block"} "{block.name}"', block.where)
             if not self.prefers:
@@ -150,9 +159,10 @@ class Ways:
         return self._loop_ways(self._loops[number], at, after, barriers, once)
 
     def _followed(self, way: Way | Through, after: Place) -> list[Way]:
-        return (
-            self._place_ways(after, way.barriers, way.once) if isinstance(way, Through) else [way]
-        )
+        if isinstance(way, Way):
+            return [way]
+        ways = self._place_ways(after, way.barriers, way.once)
+        return [replace(one, last=True) for one in ways if one.accepts][:1] if way.last else ways
 
     def _end_ways(self, barriers: Barriers, once: Guards) -> list[Way]:
         if once:
@@ -177,6 +187,8 @@ class Ways:
         if at == len(sequence):
             return [Through(barriers, once)]
         block = sequence[at]
+        if block.negated and self.prefers:
+            return self._anchored(sequence, at, after)
         if block.negated:
             once = once | {self._taken(block)} if block.contiguity == "strict" else once
             if block.contiguity == "relaxed":
@@ -233,9 +245,21 @@ class Ways:
         for way in self._first_passing(self._preferred(sequence[at], rest)):
             if isinstance(way, Way):
                 found.append(way)
-            else:
-                found += self._sequence_ways(sequence, at + 1, None, after)
+                continue
+            rest_ways = self._sequence_ways(sequence, at + 1, None, after)
+            found += _closing(rest_ways) if way.last else rest_ways
         return found
+
+    def _anchored(self, sequence: tuple[Block, ...], at: int, after: Place) -> list[Way | Through]:
+        """Return the ways behind an anchor: from the first row of a partition, or to no row."""
+        ways = self._sequence_ways(sequence, at + 1, None, after)
+        if sequence[at].name == "$":
+            return _closing(ways)
+        if any(isinstance(way, Through) for way in ways):
+            msg = 'the MATCH_RECOGNIZE clause has the anchor "^" before a part that may take no row'
+            raise UnsupportedSql(msg, hint="put it outside of the group", where=self.pattern.where)
+        guard = self.parts.anchor("^")
+        return [replace(way, guard=way.guard.also(guard)) for way in _taking(ways)]
 
     def _first_passing(self, ways: list[Way | Through]) -> Iterator[Way | Through]:
         """Yield ways with the first mark: what comes behind the same place again is not preferred."""
@@ -243,7 +267,7 @@ class Ways:
         for way in ways:
             if isinstance(way, Way) or not passed:
                 yield way
-            passed = passed or isinstance(way, Through)
+            passed = passed or (isinstance(way, Through) and not way.last)
 
     def _preferred(self, block: Block, after: Place) -> list[Way | Through]:
         """Return the ways into a block, with a mark wherever it may be passed without an event."""
@@ -272,14 +296,14 @@ class Ways:
         more: list[Way | Through] = []
         passed = False
         for way in self._once(loop, following) if self._takes_more(loop, taken) else ():
-            if isinstance(way, Way):
+            if isinstance(way, Way) or way.last:
                 more.append(way)
             elif not passed:
                 passed = True
                 more += [way] if taken + 1 >= least else self._repeated(loop, taken + 1, after)
         if taken < least:
             return more
-        leave = Through(frozenset(), frozenset())
+        leave = Through()
         return [leave, *more] if loop.preference == "reluctant" else [*more, leave]
 
     def _takes_more(self, loop: Block, taken: int) -> bool:
@@ -406,6 +430,11 @@ def _empty_body(loop: Block) -> bool:
 def _taking(ways: Iterable[Way | Through]) -> list[Way]:
     """Return the ways by which a group is entered; that it may be empty is its block's affair."""
     return [way for way in ways if isinstance(way, Way)]
+
+
+def _closing(ways: Iterable[Way | Through]) -> list[Way | Through]:
+    """Return what is left of ways behind the last row of a partition: only an end."""
+    return [Through(last=True) for way in ways if isinstance(way, Through)][:1]
 
 
 def _lower(one: int | None, other: int) -> int:

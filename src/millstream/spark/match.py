@@ -22,7 +22,7 @@ from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
 from millstream.flow.stages import SHARDS
 from millstream.patterns import kernel_cache
-from millstream.patterns.match_recognize import read, source_of
+from millstream.patterns.match_recognize import Recognition, read, source_of
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import reading
 from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
@@ -128,7 +128,7 @@ def sql(
     df = _table(spark, source_of(query))
     schema = schema_of(df.schema)
     tree, found = read(query, schema, batch=not df.isStreaming)
-    time = _time(df, schema, found.order)
+    time = "" if _untimed(df, found) else _time(df, schema, found.order)
     for warning in found.automaton.warnings:
         if strict:
             raise UnboundedState(warning, hint="say WITHIN INTERVAL '1' HOUR", where=here())
@@ -142,6 +142,14 @@ def sql(
             return spark.sql(reading(tree, found, view))
         finally:
             spark.catalog.dropTempView(view)
+
+
+def _untimed(df: DataFrame, found: Recognition) -> bool:
+    """Tell whether the rows of a batch are in another order than that of a time."""
+    named = [one for one in df.schema.fields if one.name.lower() == found.order.lower()]
+    timed = bool(named) and isinstance(named[0].dataType, TimestampType)
+    known = bool(named) or not found.order
+    return not df.isStreaming and not timed and known and found.automaton.within is None
 
 
 def _table(spark: SparkSession, name: str) -> DataFrame:

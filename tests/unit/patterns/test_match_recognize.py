@@ -16,7 +16,7 @@ from millstream.errors import (
 )
 from millstream.flow.schema import Schema
 from millstream.patterns import events
-from millstream.patterns.automaton import Automaton
+from millstream.patterns.automaton import FOREVER, Automaton
 from millstream.patterns.batches import Batch
 from millstream.patterns.history import Node, evaluate
 from millstream.patterns.match_recognize import read
@@ -149,6 +149,63 @@ def test_aggregates_in_define_count_the_row_itself():
     assert found(
         clause("a+ b", "a AS SUM(a.price) < 10, b AS price > AVG(a.price)"), 4, 5, 9, 1
     ) == ["0 1 2"]
+
+
+def whole(sql: str, *prices: int) -> list[str]:
+    """Return the places of the rows of each match in a batch, which two keys share."""
+    automaton = read(sql, schema, batch=True)[1].automaton
+    at = pa.array(range(len(prices)), pa.timestamp("us"))
+    rows = pa.table({"price": pa.array(prices, pa.int64()), "at": at, "number": range(len(prices))})
+    columns = events.values(automaton, rows)
+    shown = []
+    for made in (
+        matcher(automaton, [pa.int64()] * len(columns)),
+        remembering(automaton, PlainMatcher(automaton)),
+    ):
+        masks = events.met(automaton, rows).astype("int64")
+        keys = pa.array([str(place % 2) for place in range(len(rows))])
+        batch = Batch(keys, events.micros(rows.column("at")), masks, columns, rows)
+        found = made.process(made.empty(pa.string(), rows.schema), batch, FOREVER)[1]
+        numbers = found.rows.column("number").to_pylist()
+        ends = zip(found.starts, found.ends, strict=True)
+        shown.append(sorted(" ".join(map(str, numbers[a:z])) for a, z in ends))
+    assert shown[0] == shown[1]
+    return shown[0]
+
+
+def test_anchors_stand_for_the_first_and_the_last_row_of_a_partition():
+    prices = [1, 1, 1, 1, 1, 1, 1]
+    assert whole(clause("^ a", "a AS price = 1"), *prices) == ["0", "1"]
+    assert whole(clause("a a $", "a AS price = 1"), *prices) == ["3 5", "4 6"]
+    assert whole(clause("^ a+ $", "a AS price = 1"), *prices) == ["0 2 4 6", "1 3 5"]
+    with pytest.raises(UnsupportedSql, match="may take no row"):
+        read(clause("(^ a?) b"), schema, batch=True)
+
+
+def test_next_looks_at_the_rows_behind_in_a_batch():
+    define = "a AS price > NEXT(price), b AS NEXT(a.price, 2) IS NULL"
+    assert whole(clause("a b", define), 9, 9, 5, 7, 3, 1) == ["2 4", "3 5"]
+    assert whole(clause("a", "a AS NEXT(price) = 2 * price"), 1, 5, 2, 9, 4) == ["0", "2"]
+    piece = read(clause(measures="MEASURES NEXT(LAST(b.price), 2) AS n"), schema, batch=True)[1]
+    assert [lag[2] for lag in piece.outputs.lags] == [-2]
+
+
+def test_a_batch_may_be_in_any_order():
+    order = "ORDER BY price DESC NULLS FIRST, length(sym), at"
+    found = read(clause(order=order), schema, batch=True)[1]
+    assert [(one.sql, one.falling, one.nulls_first) for one in found.orders] == [
+        ("price", True, True),
+        ("LENGTH(sym)", False, True),
+        ("at", False, True),
+    ]
+    assert (found.order, read(clause(order="ORDER BY at, sym"), schema, batch=True)[1].order) == (
+        "",
+        "at",
+    )
+    with pytest.raises(UnsupportedSql, match="does not ORDER BY a time first"):
+        read(clause(order=order, after="WITHIN INTERVAL '1' HOUR"), schema, batch=True)
+    with pytest.raises(UnsupportedSql, match="does not ORDER BY a time first"):
+        read(clause(order=order, measures="MEASURES MATCH_ROWTIME() AS m"), schema, batch=True)
 
 
 @pytest.mark.parametrize("batch", [True, False])

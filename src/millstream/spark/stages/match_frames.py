@@ -17,7 +17,7 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StringType, StructType
@@ -25,6 +25,7 @@ from pyspark.sql.types import DataType, StringType, StructType
 from millstream.errors import NoTime
 from millstream.flow.schema import Field, Schema
 from millstream.flow.stages import SHARDS
+from millstream.patterns.ordering import Ordering
 from millstream.patterns.recipe import DEAD_LETTER, EVENT, PATTERN, TIMED_OUT, Recipe, piece_type
 from millstream.spark.io.source import PLACE
 from millstream.spark.session.session import ROCKSDB
@@ -47,6 +48,8 @@ from millstream.spark.stages.match_rows import (
 from millstream.spark.stages.match_state import MatchShard
 from millstream.spark.stages.ordered import SHARD, pack
 
+#: What rows are ordered by, where that is more than a time.
+BY: Final = "__by{}"
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
@@ -171,9 +174,8 @@ def schema_of(schema: StructType) -> Schema:
 
 
 def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) -> DataFrame:
-    time = F.col(f"`{recipe.time}`")
     keys = [F.col(f"`{name}`") for name in recipe.keys]
-    timeless = time.isNull()
+    timeless = F.col(f"`{recipe.time}`").isNull() if recipe.time else F.lit(False)
     keyless = reduce(or_, (key.isNull() for key in keys), F.lit(False))
     texts = ", ".join(f"cast(`{name}` as string)" for name in recipe.keys)
     hashed = F.expr(f"cast(pmod(xxhash64({texts}), {shards}) as int)")
@@ -181,7 +183,7 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
         (hashed if keys else F.lit(0)).alias(SHARD),
         _key(keys).alias(KEY),
         # A plain timestamp: the watermark must not stick to a column that is packed.
-        F.expr(f"timestamp_micros(unix_micros(`{recipe.time}`))").alias(TIME),
+        F.expr(f"timestamp_micros(unix_micros({_moment(recipe)}))").alias(TIME),
         *(F.expr(sql).alias(f"__mask{place}") for place, sql in enumerate(recipe.masks)),
         *(F.expr(sql).alias(f"__value{place}") for place, sql in enumerate(recipe.values)),
         *(
@@ -191,6 +193,7 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
         ),
     ]
     columns.append(F.col(PLACE) if PLACE in frame.columns else _content(frame).alias(ORDER))
+    columns += [F.expr(one.sql).alias(BY.format(at)) for at, one in enumerate(recipe.order)]
     if recipe.asks_python:
         columns.append(
             F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)).alias(ROW)
@@ -212,7 +215,30 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
         chosen = frame.where(~timeless).select(*columns, F.when(keyless, record).alias(RECORD))
     else:
         chosen = frame.where(~(timeless | keyless)).select(*columns)
-    return chosen.where(" OR ".join(wanted)) if recipe.quiet else chosen
+    return _numbered(chosen.where(" OR ".join(wanted)) if recipe.quiet else chosen, recipe)
+
+
+def _moment(recipe: Recipe) -> str:
+    return f"`{recipe.time}`" if recipe.time else "cast(null as timestamp)"
+
+
+def _numbered(rows: DataFrame, recipe: Recipe) -> DataFrame:
+    """Return rows that are numbered in the order of several columns; without time, that is it."""
+    if not recipe.order:
+        return rows
+    by = [_by(one, F.col(BY.format(place))) for place, one in enumerate(recipe.order)]
+    # By shard, as the rows are spread anyway: in the order of the shard, those of a key are too.
+    number = F.row_number().over(Window.partitionBy(SHARD).orderBy(*by, F.col(ORDER)))
+    found = rows.withColumn(ORDER, number.cast("bigint"))
+    if not recipe.time:
+        found = found.withColumn(TIME, F.timestamp_micros(ORDER))
+    return found.drop(*(BY.format(place) for place in range(len(recipe.order))))
+
+
+def _by(ordering: Ordering, column: Column) -> Column:
+    if ordering.falling:
+        return column.desc_nulls_first() if ordering.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if ordering.nulls_first else column.asc_nulls_last()
 
 
 def _content(frame: DataFrame) -> Column:
@@ -320,7 +346,8 @@ def _results(recipe: Recipe, slots: Slots) -> list[Column]:
         DEAD_LETTER: F.col(DEAD),
         EVENT: F.col(JSON),
     }
-    extra[recipe.certain] = F.col(TIME)
+    if recipe.certain:
+        extra[recipe.certain] = F.col(TIME)
     own = {output.name.lower() for output in recipe.plans[0].outputs.columns}
     return [
         *columns,
