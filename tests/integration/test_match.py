@@ -373,8 +373,43 @@ def test_a_batch_may_be_in_any_order_with_anchors_and_rows_behind(spark: SparkSe
     assert sorted(tuple(row) for row in falling.collect()) == expected
     assert sql(spark, query.format(order="x DESC, n DESC", end="$")).collect() == []
     timed = sql(spark, query.format(order="at, abs(n - 1), n", end=""))
-    assert sorted((row.k, row.ns) for row in timed.collect()) == [("a", [1, 0, 2]), ("b", [1, 0, 2])]
+    assert sorted((row.k, row.ns) for row in timed.collect()) == [
+        ("a", [1, 0, 2]),
+        ("b", [1, 0, 2]),
+    ]
     assert timed.columns == ["k", "ns", "behind", "least", "at"]
+
+
+def test_empty_matches_and_unmatched_rows_of_a_batch(spark: SparkSession) -> None:
+    rows = [
+        {"k": "a", "x": x, "n": n, "at": f"2020-01-01 00:00:0{n}"} for n, x in enumerate([1, 2, 1])
+    ]
+    batch(spark, rows).createOrReplaceTempView("t")
+    query = """
+        SELECT {columns} FROM t MATCH_RECOGNIZE (
+            PARTITION BY k ORDER BY at
+            MEASURES COUNT(*) AS c, MATCH_NUMBER() AS m, LAST(n) AS l, CLASSIFIER() AS who
+            {rows} PATTERN ({pattern}) DEFINE b AS x = 2
+        )
+    """
+
+    def found(columns: str, rows: str, pattern: str) -> list[tuple[Any, ...]]:
+        frame = sql(spark, query.format(columns=columns, rows=rows, pattern=pattern))
+        return [tuple(row) for row in frame.orderBy("at").collect()]
+
+    assert found("k, c, m, l, who", "ONE ROW PER MATCH", "b*") == [
+        ("a", 0, 1, None, None),
+        ("a", 1, 2, 1, "b"),
+        ("a", 0, 3, None, None),
+    ]
+    shown = "n, c, m, who"
+    assert found(shown, "ALL ROWS PER MATCH OMIT EMPTY MATCHES", "b*") == [(1, 1, 2, "b")]
+    assert len(found(shown, "ALL ROWS PER MATCH", "b | ()")) == 3
+    assert found(shown, "ALL ROWS PER MATCH WITH UNMATCHED ROWS", "b") == [
+        (0, None, None, None),
+        (1, 1, 1, "b"),
+        (2, None, None, None),
+    ]
 
 
 def test_rows_of_one_time_are_in_one_order_whatever_the_pattern(spark: SparkSession) -> None:

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from millstream.errors import ConditionFailed
 from millstream.patterns.automaton import FOREVER, Automaton, Event, Key, advance, step
-from millstream.patterns.batches import Batch
+from millstream.patterns.batches import Batch, Found
 from millstream.patterns.events import met, micros, values
 from millstream.patterns.match_recognize import read
 from millstream.patterns.matcher import Matcher, PlainMatcher, matcher, remembering
+from millstream.patterns.starts import numbered, placed, vain
 from millstream.patterns.tables import tables
 from property.patterns_random import streams, table
 
@@ -54,7 +55,7 @@ def mean(taken) -> float:
     return sum(row["x"] for _, row in taken) / len(taken)
 
 
-def trees(variables: Sequence[str] = "ABCDEFGHI") -> st.SearchStrategy[Any]:
+def trees(variables: Sequence[str] = "ABCDEFGHI", *, empty: bool = False) -> st.SearchStrategy[Any]:
     names = st.sampled_from(variables).map(lambda name: ("var", name))
     bounds = st.sampled_from([(0, None), (1, None), (0, 1), (2, 2), (1, 2), (0, 2), (2, None)])
 
@@ -66,7 +67,8 @@ def trees(variables: Sequence[str] = "ABCDEFGHI") -> st.SearchStrategy[Any]:
             st.lists(names, min_size=2, max_size=3).map(lambda some: ("perm", some)),
         )
 
-    return st.recursive(names, wider, max_leaves=5).map(lambda tree: ("seq", [tree, ("var", "F")]))
+    found = st.recursive(names, wider, max_leaves=5)
+    return found if empty else found.map(lambda tree: ("seq", [tree, ("var", "F")]))
 
 
 def text(tree) -> str:
@@ -147,6 +149,24 @@ class Backtracking:
             after = self.goes_on(skip, start, taken)
             if after == start:
                 raise ConditionFailed("it skips to the first row of the match")
+            start = after
+        return found
+
+    def tried(self, tree, skip: str) -> list[tuple[int, str]]:
+        """Return the rows at which matching is tried, and what comes of it; time does not count."""
+        self.in_time = lambda at, taken: True
+        found, start, behind = [], 0, 0
+        while start < len(self.rows):
+            way = next(iter(self.ways(tree, start, ())), None)
+            after = start + 1
+            if way is None:
+                found.append((start, "unmatched" if start >= behind else "inside"))
+            elif way[0] == start:
+                found.append((start, "empty"))
+            else:
+                found.append((start, "match"))
+                behind = max(behind, way[0])
+                after = way[0] if skip == "PAST LAST ROW" else after
             start = after
         return found
 
@@ -250,6 +270,42 @@ def test_a_table_for_all_rows_finds_what_runs_find_and_when(tree, rows, keys, sk
         for one in (made, remembering(automaton, PlainMatcher(automaton)))
     ]
     assert shown[0] == shown[1]
+
+
+@settings(max_examples=300)
+@given(tree=trees(PLAIN, empty=True), rows=streams(8), skip=st.sampled_from(SKIPS[:2]))
+@example(tree=("rep", ("var", "A"), (0, None), True), rows=[{"at": 0, "x": 1}], skip=SKIPS[0])
+def test_rows_at_which_nothing_matches_are_empty_matches_or_unmatched(tree, rows, skip):
+    rows = [
+        {**row, "number": n, "prev": rows[n - 1]["x"] if n else None} for n, row in enumerate(rows)
+    ]
+    used = [name for name in PLAIN if name in text(tree).replace("PERMUTE", "")]
+    defines = ", ".join(f"{name} AS {DEFINE[name][0] or 'TRUE'}" for name in used)
+    sql = (
+        f"SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at AFTER MATCH SKIP {skip} "
+        f"PATTERN ({text(tree)}) DEFINE {defines})"
+    )
+    recognition = read(sql, batch=True)[1]
+    automaton = recognition.automaton
+    whole = table(rows).append_column("number", pa.array(range(len(rows)), pa.int64()))
+    masks = met(automaton, whole).astype("int64")
+    keys, times = pa.repeat("k", len(rows)), micros(whole.column("at"))
+    batch = placed(Batch(keys, times, masks, values(automaton, whole), whole))
+    made = matcher(automaton, [pa.int64()] * len(automaton.values))
+    found = made.process(made.empty(pa.string(), whole.schema), batch, FOREVER)[1]
+    lost = vain(automaton, batch, found, unmatched=not recognition.empty)
+    shown = sorted([*starts_of(found, "match"), *starts_of(lost, "none")])
+    expected = Backtracking(rows).tried(tree, skip)
+    kinds = {"match": "match", "empty" if recognition.empty else "unmatched": "none"}
+    assert shown == [(start, kinds[kind]) for start, kind in expected if kind in kinds]
+    if recognition.empty:
+        numbers = [one.numbers.tolist() for one in numbered(found, lost)]
+        assert sorted(numbers[0] + numbers[1]) == list(range(1, len(shown) + 1))
+
+
+def starts_of(found: Found, kind: str) -> list[tuple[int, str]]:
+    numbers = found.rows.column("number").to_pylist()
+    return [(numbers[first], kind) for first in found.starts]
 
 
 def found_or_refused(made: Matcher, batch: Batch) -> list[tuple[Any, ...]] | str:

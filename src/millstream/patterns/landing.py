@@ -31,6 +31,14 @@ def check_landings(automaton: Automaton, found: Found) -> None:
         raise ConditionFailed(msg, hint=hint)
 
 
+def landings(automaton: Automaton, found: Found) -> Numbers:
+    """Return how many rows behind the first of each match matching goes on."""
+    skip = automaton.skip
+    if skip.block is not None:
+        return _places(found, automaton.blocks_of(skip.block), skip)
+    return found.ends - found.starts if skip.kind == "past_last" else np.ones_like(found.ends)
+
+
 def _places(found: Found, blocks: Collection[int], skip: Skip) -> Numbers:
     """Return which row of each match a skip leads to, counted from its first; -1 for none."""
     own = np.flatnonzero(np.isin(found.blocks, list(blocks)))

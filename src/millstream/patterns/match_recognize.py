@@ -42,7 +42,8 @@ class Recognition:
     """A MATCH_RECOGNIZE clause: what it reads, its automaton, and what it emits.
 
     `outputs` are the measures; with `all_rows` they are computed for every row of a match, from
-    what came up to it unless they are final. On a stream, `orders` is its time alone.
+    what came up to it unless they are final. On a stream, `orders` is its time alone, and no match
+    is `empty`. Empty matches may be `omitted`, and `unmatched` rows may come out.
     """
 
     table: str
@@ -52,6 +53,9 @@ class Recognition:
     outputs: Outputs
     all_rows: bool
     alias: str | None = None
+    empty: bool = False
+    omitted: bool = False
+    unmatched: bool = False
 
     @property
     def order(self) -> str:
@@ -114,6 +118,7 @@ class _Clause:
     owner: Owner = field(default_factory=lambda: Owner("the MATCH_RECOGNIZE clause", here()))
     blocks: tuple[Block, ...] = ()
     leaves: list[Block] = field(default_factory=list)
+    empty: bool = False
 
     def recognition(self) -> Recognition:
         arg = self.clause.args
@@ -125,8 +130,18 @@ class _Clause:
             automaton, numbered=any(piece.function == "match_number" for piece in outputs.pieces)
         )
         alias = arg.get("alias")
+        said = self.rows_said()
         return Recognition(
-            self.table, partition, self.orders(), automaton, outputs, all_rows, alias and alias.name
+            self.table,
+            partition,
+            self.orders(),
+            automaton,
+            outputs,
+            all_rows,
+            alias and alias.name,
+            self.empty,
+            "OMIT EMPTY" in said,
+            "UNMATCHED" in said,
         )
 
     @property
@@ -174,10 +189,13 @@ class _Clause:
             raise self.mistake(UnsupportedSql, fact, "ORDER BY the time column first, rising")
         return found
 
-    def rows(self) -> bool:
+    def rows_said(self) -> str:
         rows = self.clause.args.get("rows")
-        said = "ONE ROW PER MATCH" if rows is None else rows.name.upper()
-        if "UNMATCHED" in said:
+        return "ONE ROW PER MATCH" if rows is None else " ".join(rows.name.upper().split())
+
+    def rows(self) -> bool:
+        said = self.rows_said()
+        if "UNMATCHED" in said and not self.batch:
             raise self.mistake(
                 UnsupportedSql,
                 "asks for unmatched rows",
@@ -219,7 +237,9 @@ class _Clause:
         for source, _, _ in lags.found:
             reader.check_columns(expressions.parse(source))
         sources = [parts.words.value(source) for source, _, _ in lags.found]
-        built = Build(pattern, parts, prefers=True).automaton()
+        build = Build(pattern, parts, prefers=True)
+        built = build.automaton()
+        self.empty = build.finder.empty
         tests = tuple(replace(one, event=of_rows.get(one.label, one.event)) for one in built.tests)
         warnings = tuple(endless(replace(pattern, name="match_recognize")))
         known = lags.of(built.values, sources)
@@ -228,15 +248,19 @@ class _Clause:
     def pattern(self, define: dict[str, str]) -> Pattern:
         conditions: dict[str, Condition] = {**define}
         text = self.clause.args["pattern"].name
-        blocks = read_row_pattern(text, conditions, self.mistake, anchors=self.batch)
+        blocks = read_row_pattern(text, conditions, self.mistake, batch=self.batch)
         names = {leaf.name.lower() for leaf in leaves(blocks)}
         unknown = [name for name in define if name not in names]
         if unknown:
             fact = f'defines "{unknown[0]}", which its PATTERN does not have'
             raise self.mistake(UnknownBlock, fact, "leave it out")
-        if all(block.nullable for block in blocks):
+        if not self.batch and all(block.nullable for block in blocks):
             fact = "has a PATTERN that matches no row at all"
-            raise self.mistake(UnsupportedSql, fact, "let it take at least one row")
+            raise self.mistake(
+                UnsupportedSql,
+                fact,
+                "a stream would emit one for every row: let it take at least one",
+            )
         return Pattern("match_recognize", blocks, self.text.span, where=self.owner.where)
 
     def parts(self, pattern: Pattern) -> Parts:

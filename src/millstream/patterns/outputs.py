@@ -42,7 +42,8 @@ class Piece:
     `back` counts from the first or last event on: last 1 is the one before the last. `shift` moves
     on from there over all events of the match. A value of None is the event itself. A `final` one
     is about the whole match also where a row for each event comes out. One that `classifies` is
-    about the name of the block that took the event.
+    about the name of the block that took the event. The function "row" is about the last event also
+    where no block took it: that of an empty match.
     """
 
     function: str
@@ -79,6 +80,11 @@ class Outputs:
         """Return the SQL of a value; of one from an earlier row, that of the value there."""
         source = next((source for target, source, _ in self.lags if target == value), value)
         return self.values[source]
+
+    def is_row(self, output: Output) -> bool:
+        """Tell whether an output is a column of the row, and no measure."""
+        rows = [place for place, piece in enumerate(self.pieces) if piece.function == "row"]
+        return output.sql in [PIECE.format(place) for place in rows]
 
     @property
     def names(self) -> tuple[str, ...]:

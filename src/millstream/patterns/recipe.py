@@ -80,6 +80,9 @@ class Recipe:
         certain: The column of the moment at which a match is certain: the time column, unless
             another is named.
         order: What the rows of a batch are ordered by, if that is more than a rising time.
+        empty: Whether a match may be empty, in a batch.
+        omitted: Whether empty matches do not come out.
+        unmatched: Whether the rows of a batch that match nothing come out.
     """
 
     plans: tuple[PatternPlan, ...]
@@ -94,6 +97,9 @@ class Recipe:
     letters: bool = False
     certain: str = ""
     order: tuple[Ordering, ...] = ()
+    empty: bool = False
+    omitted: bool = False
+    unmatched: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "certain", self.certain or self.time)
@@ -101,7 +107,8 @@ class Recipe:
     @property
     def quiet(self) -> bool:
         """Whether rows that meet no test may be left out beforehand."""
-        return all(plan.automaton.quiet for plan in self.plans)
+        shown = self.empty or self.unmatched
+        return not shown and all(plan.automaton.quiet for plan in self.plans)
 
     @property
     def asks_python(self) -> bool:
@@ -161,7 +168,8 @@ def recognition_recipe(found: Recognition, schema: Schema, time: str) -> Recipe:
     outputs = _with_columns(found, schema)
     made = _joined([(found.automaton, outputs)], found.partition, time)
     order = found.orders if len(found.orders) > 1 or not time else ()
-    return replace(made, all_rows=found.all_rows, order=order)
+    vain = {"empty": found.empty, "omitted": found.omitted, "unmatched": found.unmatched}
+    return replace(made, all_rows=found.all_rows, order=order, **vain)
 
 
 def _with_columns(found: Recognition, schema: Schema) -> Outputs:
@@ -173,7 +181,7 @@ def _with_columns(found: Recognition, schema: Schema) -> Outputs:
         sql = expressions.column(name)
         if sql not in values:
             values.append(sql)
-        piece = Piece("last", every, values.index(sql))
+        piece = Piece("row" if found.empty or found.unmatched else "last", every, values.index(sql))
         if piece not in pieces:
             pieces.append(piece)
         return Output(name, PIECE.format(pieces.index(piece)))

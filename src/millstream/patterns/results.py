@@ -23,6 +23,8 @@ def compute(
     if piece.function == "match_number":
         assert found.numbers is not None, "the matches are counted"
         return pa.array(found.numbers, pa.int64()).cast(kind)
+    if piece.function == "row":
+        return _column(piece, found, value, names).take(pa.array(found.ends - 1)).cast(kind)
     places = np.flatnonzero(_of(found.blocks, piece.blocks))
     owners = np.repeat(np.arange(len(found)), found.ends - found.starts)[places]
     if piece.function == "count" and value is None and not piece.classifies:

@@ -25,13 +25,13 @@ Mistake = Callable[[type[FlowError], str, str], FlowError]
 
 
 def read_row_pattern(
-    text: str, define: dict[str, Condition], mistake: Mistake, *, anchors: bool = False
+    text: str, define: dict[str, Condition], mistake: Mistake, *, batch: bool = False
 ) -> tuple[Block, ...]:
     """Return the blocks of a row pattern; `define` maps lower-case names to conditions.
 
-    Anchors, where they are allowed, are negated blocks: they take no row.
+    In a batch it may have anchors, which are negated blocks: they take no row.
     """
-    reader = _Reader(text, define, mistake, anchors)
+    reader = _Reader(text, define, mistake, batch)
     blocks = reader.alternation()
     if reader.next:
         raise mistake(
@@ -44,9 +44,9 @@ def read_row_pattern(
 
 class _Reader:
     def __init__(
-        self, text: str, define: dict[str, Condition], mistake: Mistake, anchors: bool
+        self, text: str, define: dict[str, Condition], mistake: Mistake, batch: bool
     ) -> None:
-        self.define, self.mistake, self.anchors = define, mistake, anchors
+        self.define, self.mistake, self.batch = define, mistake, batch
         self.tokens = self._tokens(text)
         self.at = 0
         self.shown = True
@@ -94,7 +94,7 @@ class _Reader:
         return tuple(blocks)
 
     def primary(self) -> Block:
-        if self.anchors and self.next in ANCHORS:
+        if self.batch and self.next in ANCHORS:
             self.at += 1
             return Block(self.tokens[self.at - 1], "strict", negated=True)
         if self.next in ANCHORS:
@@ -104,6 +104,9 @@ class _Reader:
                 why = "a stream does not remember where it began"
             fact = f'has the anchor "{self.next}" in its PATTERN'
             raise self.mistake(UnsupportedSql, fact, f"{why}: leave it out")
+        if self.batch and self.tokens[self.at : self.at + 2] == ["(", ")"]:
+            self.at += 2
+            return Block("", "strict", body=((),), inner="strict")
         if self.take("("):
             inside = self.alternation()
             self.expect(")")

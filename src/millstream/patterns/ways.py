@@ -96,6 +96,8 @@ class Ways:
     def __init__(self, pattern: Pattern, parts: Parts, *, prefers: bool) -> None:
         self.pattern, self.parts, self.prefers = pattern, parts, prefers
         self.pending: set[tuple[object, ...]] = set()
+        #: Whether a match may take nothing, in SQL.
+        self.empty = False
         self._sequences: list[tuple[Block, ...]] = []
         self._loops: list[Block] = []
         self._guards: dict[int, tuple[Guard, Guard]] = {}
@@ -104,7 +106,10 @@ class Ways:
     def at_start(self) -> list[Way]:
         """Return the ways to begin a run."""
         start = self._place_ways(self._then(self.pattern.blocks, 0, ()))
-        return [way for way in start if way.take is not None]
+        ends = [place for place, way in enumerate(start) if way.accepts and not way.last]
+        self.empty = self.prefers and bool(ends)
+        wanted = start[: ends[0]] if self.empty else start
+        return [way for way in wanted if way.take is not None]
 
     def of_state(self, key: tuple[object, ...]) -> list[Way]:
         if key[0] == "at":

@@ -41,6 +41,7 @@ from millstream.spark.stages.match_rows import (
     ROW,
     STARTED,
     TIME,
+    UNMATCHED,
     ShardMatcher,
     Slots,
     whole,
@@ -332,6 +333,14 @@ def _results(recipe: Recipe, slots: Slots) -> list[Column]:
                 output.name
             )
         )
+    if recipe.unmatched:
+        own_columns = recipe.plans[0].outputs
+        columns = [
+            one
+            if own_columns.is_row(output)
+            else F.when(F.col(COURSE) != UNMATCHED, one).alias(output.name)
+            for one, output in zip(columns, own_columns.columns, strict=True)
+        ]
     if recipe.letters:
         # Also what is no column of the match, like a literal, is missing in a letter.
         own_names = recipe.plans[0].outputs.names

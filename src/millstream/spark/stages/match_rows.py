@@ -19,6 +19,7 @@ from millstream.patterns.matcher import Kept, Matcher, matcher
 from millstream.patterns.outputs import Piece
 from millstream.patterns.recipe import PatternPlan, Recipe
 from millstream.patterns.results import compute
+from millstream.patterns.starts import numbered, placed, vain
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.ordered import SHARD
 
@@ -27,6 +28,8 @@ STARTED, DEAD, JSON = "__started", "__dead", "__json"
 #: What decides between rows of one time that have no place: a hash of their content, or their
 #: number where the order is that of several columns.
 ORDER = "__order"
+#: The pattern of rows that match nothing.
+UNMATCHED = -1
 #: For each pattern, the column of each piece.
 Slots = tuple[tuple[str, ...], ...]
 
@@ -84,11 +87,24 @@ class ShardMatcher:
         for number, (plan, one, before) in enumerate(
             zip(self.recipe.plans, self.matchers, kept, strict=True)
         ):
-            now, found = one.process(before, self._batch(rows, plan), watermark)
+            batch = self._batch(rows, plan)
+            now, found = one.process(before, batch, watermark)
             after.append(now)
-            if len(found):
+            if self.recipe.empty or self.recipe.unmatched:
+                results += self._in_vain(plan, batch, found)
+            elif len(found):
                 results.append(self._results(number, plan, found))
         return after, results
+
+    def _in_vain(self, plan: PatternPlan, batch: Batch, found: Found) -> list[pa.Table]:
+        """Return matches with the rows at which there is none: empty matches, or unmatched rows."""
+        lost = vain(plan.automaton, batch, found, unmatched=not self.recipe.empty)
+        if self.recipe.empty:
+            found, lost = numbered(found, lost)
+        shown = [self._results(0, plan, found)] if len(found) else []
+        if not len(lost) or (self.recipe.empty and self.recipe.omitted):
+            return shown
+        return [*shown, self._results(0 if self.recipe.empty else UNMATCHED, plan, lost)]
 
     def sorted_out(self, rows: pa.Table, watermark: int | None) -> tuple[pa.Table, pa.Table | None]:
         """Return the rows that can be matched, and dead letters for the others.
@@ -124,19 +140,15 @@ class ShardMatcher:
         for number, test in enumerate(plan.automaton.tests):
             if test.alone:
                 mask = np.where(asked(test.alone, _whole(rows)), mask, mask & ~(1 << number))
-        if plan.automaton.quiet:
+        if plan.automaton.quiet and not (self.recipe.empty or self.recipe.unmatched):
             chosen = np.flatnonzero(mask)
             if len(chosen) < len(mask):
                 rows, mask = rows.take(pa.array(chosen)), mask[chosen]
         values = [plain(rows.column(f"__value{place}").combine_chunks()) for place in plan.values]
         keys = rows.column(KEY).combine_chunks()
-        return Batch(
-            keys,
-            micros(rows.column(TIME)),
-            mask.astype(np.int64),
-            values,
-            self._payload(rows, plan),
-        )
+        payload = self._payload(rows, plan)
+        made = Batch(keys, micros(rows.column(TIME)), mask.astype(np.int64), values, payload)
+        return placed(made) if self.recipe.empty or self.recipe.unmatched else made
 
     def _results(self, number: int, plan: PatternPlan, found: Found) -> pa.Table:
         whole, parts = found, found
@@ -160,6 +172,8 @@ class ShardMatcher:
     ) -> pa.Array:
         kind = self.output.field(slot).type
         found = whole if piece.final else parts
+        if piece.function == "match_number" and found.numbers is None:
+            return pa.nulls(len(found), kind)
         value = None if piece.value is None else f"__out{plan.rows[piece.value]}"
         return compute(piece, found, value, kind, plan.automaton.blocks)
 
