@@ -168,8 +168,14 @@ def recognition_recipe(found: Recognition, schema: Schema, time: str) -> Recipe:
     outputs = _with_columns(found, schema)
     made = _joined([(found.automaton, outputs)], found.partition, time)
     order = found.orders if len(found.orders) > 1 or not time else ()
-    vain = {"empty": found.empty, "omitted": found.omitted, "unmatched": found.unmatched}
-    return replace(made, all_rows=found.all_rows, order=order, **vain)
+    return replace(
+        made,
+        all_rows=found.all_rows,
+        order=order,
+        empty=found.empty,
+        omitted=found.omitted,
+        unmatched=found.unmatched,
+    )
 
 
 def _with_columns(found: Recognition, schema: Schema) -> Outputs:

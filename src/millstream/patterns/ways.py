@@ -439,7 +439,7 @@ def _taking(ways: Iterable[Way | Through]) -> list[Way]:
 
 def _closing(ways: Iterable[Way | Through]) -> list[Way | Through]:
     """Return what is left of ways behind the last row of a partition: only an end."""
-    return [Through(last=True) for way in ways if isinstance(way, Through)][:1]
+    return [Through(last=True)] if any(isinstance(way, Through) for way in ways) else []
 
 
 def _lower(one: int | None, other: int) -> int:
