@@ -14,6 +14,7 @@ from millstream.patterns.checks import check, check_reached, endless
 from millstream.patterns.conditions import Owner
 from millstream.patterns.parts import Guard, Parts, micros
 from millstream.patterns.pattern import Pattern
+from millstream.patterns.preferred import PreferredWays
 from millstream.patterns.states import minimal
 from millstream.patterns.ways import Way, Ways
 
@@ -58,7 +59,7 @@ class Build:
 
     def __init__(self, pattern: Pattern, parts: Parts, *, prefers: bool = False) -> None:
         self.pattern, self.parts, self.prefers = pattern, parts, prefers
-        self.finder = Ways(pattern, parts, prefers=prefers)
+        self.finder = PreferredWays(pattern, parts) if prefers else Ways(pattern, parts)
         self.ways: dict[tuple[object, ...], list[Way]] = {}
         self.taken: set[int | None] = set()
 

@@ -17,11 +17,10 @@ optional block does not end a run that still waits for that block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from millstream.errors import UnsupportedSql
 from millstream.patterns.blocks import Block, Contiguity
 from millstream.patterns.checks import check_sight
 from millstream.patterns.conditions import Owner
@@ -68,7 +67,7 @@ class Through:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wait:
+class Wait:
     """Waiting for one block: also a state."""
 
     block: Block
@@ -93,23 +92,23 @@ ACCEPT = Way(Guard(), None, None)
 class Ways:
     """Finds the ways on from the places of one pattern, and the states that they lead to."""
 
-    def __init__(self, pattern: Pattern, parts: Parts, *, prefers: bool) -> None:
-        self.pattern, self.parts, self.prefers = pattern, parts, prefers
+    #: What a block is called.
+    noun = "block"
+
+    def __init__(self, pattern: Pattern, parts: Parts) -> None:
+        self.pattern, self.parts = pattern, parts
         self.pending: set[tuple[object, ...]] = set()
         #: Whether a match may take nothing, in SQL.
         self.empty = False
         self._sequences: list[tuple[Block, ...]] = []
         self._loops: list[Block] = []
         self._guards: dict[int, tuple[Guard, Guard]] = {}
-        self._waits: dict[tuple[object, ...], _Wait] = {}
+        self._waits: dict[tuple[object, ...], Wait] = {}
 
     def at_start(self) -> list[Way]:
         """Return the ways to begin a run."""
         start = self._place_ways(self._then(self.pattern.blocks, 0, ()))
-        ends = [place for place, way in enumerate(start) if way.accepts and not way.last]
-        self.empty = self.prefers and bool(ends)
-        wanted = start[: ends[0]] if self.empty else start
-        return [way for way in wanted if way.take is not None]
+        return [way for way in start if way.take is not None]
 
     def of_state(self, key: tuple[object, ...]) -> list[Way]:
         if key[0] == "at":
@@ -122,18 +121,18 @@ class Ways:
 
     def guards_of(self, block: Block) -> tuple[Guard, Guard]:
         """Return what a block takes, and what ends its loop."""
-        if self.prefers and block.negated:
-            return self.parts.anchor(block.name), Guard()
         if id(block) not in self._guards:
-            owner = Owner(f'{"variable" if self.prefers else "block"} "{block.name}"', block.where)
-            if not self.prefers:
-                check_sight(self.pattern, block, self.parts.words, owner)
+            owner = Owner(f'{self.noun} "{block.name}"', block.where)
+            self._check_sight(block, owner)
             takes = self.parts.test(block.conditions, owner)
             self._guards[id(block)] = (
                 takes,
                 self.parts.test(block.until, owner) if block.until else Guard(),
             )
         return self._guards[id(block)]
+
+    def _check_sight(self, block: Block, owner: Owner) -> None:
+        check_sight(self.pattern, block, self.parts.words, owner)
 
     def _taken(self, block: Block) -> Guard:
         takes, until = self.guards_of(block)
@@ -166,8 +165,7 @@ class Ways:
     def _followed(self, way: Way | Through, after: Place) -> list[Way]:
         if isinstance(way, Way):
             return [way]
-        ways = self._place_ways(after, way.barriers, way.once)
-        return [replace(one, last=True) for one in ways if one.accepts][:1] if way.last else ways
+        return self._place_ways(after, way.barriers, way.once)
 
     def _end_ways(self, barriers: Barriers, once: Guards) -> list[Way]:
         if once:
@@ -192,8 +190,6 @@ class Ways:
         if at == len(sequence):
             return [Through(barriers, once)]
         block = sequence[at]
-        if block.negated and self.prefers:
-            return self._anchored(sequence, at, after)
         if block.negated:
             once = once | {self._taken(block)} if block.contiguity == "strict" else once
             if block.contiguity == "relaxed":
@@ -201,10 +197,8 @@ class Ways:
             return self._sequence_ways(sequence, at + 1, None, after, barriers, once)
         rest = self._then(sequence, at + 1, after)
         own = block.contiguity if contiguity is None else contiguity
-        if self.prefers:
-            return self._preferred_rest(sequence, at, rest, after)
         following = self._again(block, 1, rest) if block.loops else rest
-        taking = self._body_ways(_Wait(block, own, following, barriers))
+        taking = self._body_ways(Wait(block, own, following, barriers))
         entering = _without(taking, once)
         if not block.nullable:
             return [*entering]
@@ -213,19 +207,19 @@ class Ways:
         leaving = self._sequence_ways(sequence, at + 1, None, after, barriers, once)
         if block.preference != "reluctant":
             return [*entering, *leaving]
-        wait = _Wait(block, own, following, barriers)
+        wait = Wait(block, own, following, barriers)
         return self._reluctant_entry(wait, entering, leaving, (sequence, at, after), once)
 
     def _reluctant_entry(
         self,
-        wait: _Wait,
+        wait: Wait,
         entering: list[Way],
         leaving: list[Way | Through],
         place: tuple[tuple[Block, ...], int, Place],
         once: Guards,
     ) -> list[Way | Through]:
         """Return the ways into a loop that may be left out, and is where what follows matches."""
-        ways = _taking(leaving)
+        ways = taking(leaving)
         left = [way.guard for way in ways if way.take is not None]
         if wait.contiguity == "strict" or all(way.take is not None or way.accepts for way in ways):
             return [*leaving, *_without(entering, left)]
@@ -239,92 +233,17 @@ class Ways:
         ended = replace(wait, barriers=wait.barriers | _barriers(left))
         return [*leaving, *_without(self._body_ways(ended), once)]
 
-    def _preferred_rest(
-        self, sequence: tuple[Block, ...], at: int, rest: Place, after: Place
-    ) -> list[Way | Through]:
-        """Return the ways into a sequence in the order of preference.
-
-        What comes behind a block stands where the block may be empty.
-        """
-        found: list[Way | Through] = []
-        for way in self._first_passing(self._preferred(sequence[at], rest)):
-            if isinstance(way, Way):
-                found.append(way)
-                continue
-            rest_ways = self._sequence_ways(sequence, at + 1, None, after)
-            found += _closing(rest_ways) if way.last else rest_ways
-        return found
-
-    def _anchored(self, sequence: tuple[Block, ...], at: int, after: Place) -> list[Way | Through]:
-        """Return the ways behind an anchor: from the first row of a partition, or to no row."""
-        ways = self._sequence_ways(sequence, at + 1, None, after)
-        if sequence[at].name == "$":
-            return _closing(ways)
-        if any(isinstance(way, Through) for way in ways):
-            msg = 'the MATCH_RECOGNIZE clause has the anchor "^" before a part that may take no row'
-            raise UnsupportedSql(msg, hint="put it outside of the group", where=self.pattern.where)
-        guard = self.parts.anchor("^")
-        return [replace(way, guard=way.guard.also(guard)) for way in _taking(ways)]
-
-    def _first_passing(self, ways: list[Way | Through]) -> Iterator[Way | Through]:
-        """Yield ways with the first mark: what comes behind the same place again is not preferred."""
-        passed = False
-        for way in ways:
-            if isinstance(way, Way) or not passed:
-                yield way
-            passed = passed or (isinstance(way, Through) and not way.last)
-
-    def _preferred(self, block: Block, after: Place) -> list[Way | Through]:
-        """Return the ways into a block, with a mark wherever it may be passed without an event."""
-        if not block.optional and not block.loops:
-            return self._once(block, after)
-        return self._repeated(block, 0, after)
-
-    def _once(self, block: Block, following: Place) -> list[Way | Through]:
-        """Return the ways through a block once, with marks where it takes nothing."""
-        if not block.body:
-            return [*self._leaf_ways(_Wait(block, "strict", following))]
-        return [
-            way
-            for sequence in block.body
-            for way in self._sequence_ways(sequence, 0, "strict", following)
-        ]
-
-    def _repeated(self, loop: Block, taken: int, after: Place) -> list[Way | Through]:
-        """Return the ways on from a loop that has been taken so often, in the order of preference.
-
-        To take nothing counts as one time more while it must be taken again, and leaves the loop
-        after that: else it would never end.
-        """
-        least = 0 if loop.optional else loop.least
-        following = self._again(loop, taken + 1, after) if loop.loops else after
-        more: list[Way | Through] = []
-        passed = False
-        for way in self._once(loop, following) if self._takes_more(loop, taken) else ():
-            if isinstance(way, Way) or way.last:
-                more.append(way)
-            elif not passed:
-                passed = True
-                more += [way] if taken + 1 >= least else self._repeated(loop, taken + 1, after)
-        if taken < least:
-            return more
-        leave = Through()
-        return [leave, *more] if loop.preference == "reluctant" else [*more, leave]
-
     def _takes_more(self, loop: Block, taken: int) -> bool:
         return loop.most is None or taken < loop.most
 
     def _loop_ways(
         self, loop: Block, taken: int, after: Place, barriers: Barriers, once: Guards
     ) -> list[Way]:
-        if self.prefers:
-            ways = self._first_passing(self._repeated(loop, taken, after))
-            return [way for one in ways for way in self._followed(one, after)]
         more: list[Way] = []
         if self._takes_more(loop, taken):
             inside: Barriers = frozenset(("not", one) for one in self._negated_next(loop, after))
             again = self._again(loop, taken + 1, after)
-            more = self._body_ways(_Wait(loop, loop.inner, again, inside, inner=True))
+            more = self._body_ways(Wait(loop, loop.inner, again, inside, inner=True))
         if taken < loop.least and not _empty_body(loop):
             return more
         if loop.preference == "greedy" and more:
@@ -372,7 +291,7 @@ class Ways:
 
     # Blocks
 
-    def _body_ways(self, wait: _Wait) -> list[Way]:
+    def _body_ways(self, wait: Wait) -> list[Way]:
         body = wait.block.body
         if not body:
             ways = self._leaf_ways(wait)
@@ -385,25 +304,23 @@ class Ways:
             return ways
         return [replace(way, before=_lower(way.before, limit)) for way in ways]
 
-    def _inside(
-        self, sequence: tuple[Block, ...], contiguity: Contiguity, wait: _Wait
-    ) -> list[Way]:
-        return _taking(self._sequence_ways(sequence, 0, contiguity, wait.after, wait.barriers))
+    def _inside(self, sequence: tuple[Block, ...], contiguity: Contiguity, wait: Wait) -> list[Way]:
+        return taking(self._sequence_ways(sequence, 0, contiguity, wait.after, wait.barriers))
 
-    def _leaf_ways(self, wait: _Wait) -> list[Way]:
+    def _leaf_ways(self, wait: Wait) -> list[Way]:
         takes, until = self.guards_of(wait.block)
         stop = Guard(forbid=until.need)
         taking = Way(takes.also(stop), self.parts.number(wait.block), _key(wait.after))
         passing = self._passing(wait, stop if wait.inner else Guard(), [takes])
         return [*wait.past([taking]), *passing]
 
-    def _either_ways(self, wait: _Wait) -> list[Way]:
+    def _either_ways(self, wait: Wait) -> list[Way]:
         """Return the ways into alternatives: the run waits for all of them at once."""
         ways = [way for body in wait.block.body for way in self._inside(body, "strict", wait)]
         takes = [way.guard for way in ways if way.take is not None]
         return [*ways, *self._passing(replace(wait, inner=False), Guard(), takes)]
 
-    def _passing(self, wait: _Wait, guard: Guard, takes: list[Guard]) -> list[Way]:
+    def _passing(self, wait: Wait, guard: Guard, takes: list[Guard]) -> list[Way]:
         """Return the ways to pass over an event, while a block is waited for."""
         if wait.contiguity == "strict":
             return []
@@ -432,14 +349,9 @@ def _empty_body(loop: Block) -> bool:
     return bool(loop.body) and any(all(one.nullable for one in sequence) for sequence in loop.body)
 
 
-def _taking(ways: Iterable[Way | Through]) -> list[Way]:
+def taking(ways: Iterable[Way | Through]) -> list[Way]:
     """Return the ways by which a group is entered; that it may be empty is its block's affair."""
     return [way for way in ways if isinstance(way, Way)]
-
-
-def _closing(ways: Iterable[Way | Through]) -> list[Way | Through]:
-    """Return what is left of ways behind the last row of a partition: only an end."""
-    return [Through(last=True)] if any(isinstance(way, Through) for way in ways) else []
 
 
 def _lower(one: int | None, other: int) -> int:

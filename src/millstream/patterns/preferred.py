@@ -1,0 +1,150 @@
+"""The ways on from each place of a row pattern of SQL, in the order of preference.
+
+Rows follow each other directly, so nothing is passed over. Where a part may take nothing there is a
+mark, and what comes behind it stands in its place: the order of all ways is that in which a
+backtracking matcher would try them, which is that of Python's `re`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from millstream.errors import UnsupportedSql
+from millstream.patterns.blocks import Block, Contiguity
+from millstream.patterns.conditions import Owner
+from millstream.patterns.parts import Guard
+from millstream.patterns.ways import Barriers, Guards, Place, Through, Wait, Way, Ways, taking
+
+
+class PreferredWays(Ways):
+    """Finds the ways on from the places of a row pattern."""
+
+    noun = "variable"
+
+    def at_start(self) -> list[Way]:
+        """Return the ways to begin a run, up to where a match may be empty."""
+        start = self._place_ways(self._then(self.pattern.blocks, 0, ()))
+        ends = [place for place, way in enumerate(start) if way.accepts and not way.last]
+        self.empty = bool(ends)
+        wanted = start[: ends[0]] if ends else start
+        return [way for way in wanted if way.take is not None]
+
+    def guards_of(self, block: Block) -> tuple[Guard, Guard]:
+        """Return what a block takes, and what ends its loop; an anchor takes nothing."""
+        if block.negated:
+            return self.parts.anchor(block.name), Guard()
+        return super().guards_of(block)
+
+    def _check_sight(self, block: Block, owner: Owner) -> None:
+        """Let conditions look at any variable: one that has no row yet is missing."""
+
+    def _followed(self, way: Way | Through, after: Place) -> list[Way]:
+        ways = super()._followed(way, after)
+        if isinstance(way, Way) or not way.last:
+            return ways
+        return [replace(one, last=True) for one in ways if one.accepts][:1]
+
+    def _sequence_ways(
+        self,
+        sequence: tuple[Block, ...],
+        at: int,
+        contiguity: Contiguity | None,  # noqa: ARG002
+        after: Place,
+        barriers: Barriers = frozenset(),  # noqa: ARG002
+        once: Guards = frozenset(),  # noqa: ARG002
+    ) -> list[Way | Through]:
+        """Return the ways into a sequence from block `at` on; a mark if it may be passed."""
+        if at == len(sequence):
+            return [Through()]
+        if sequence[at].negated:
+            return self._anchored(sequence, at, after)
+        return self._preferred_rest(sequence, at, self._then(sequence, at + 1, after), after)
+
+    def _loop_ways(
+        self,
+        loop: Block,
+        taken: int,
+        after: Place,
+        barriers: Barriers,  # noqa: ARG002
+        once: Guards,  # noqa: ARG002
+    ) -> list[Way]:
+        ways = self._first_passing(self._repeated(loop, taken, after))
+        return [way for one in ways for way in self._followed(one, after)]
+
+    def _preferred_rest(
+        self, sequence: tuple[Block, ...], at: int, rest: Place, after: Place
+    ) -> list[Way | Through]:
+        """Return the ways into a sequence in the order of preference.
+
+        What comes behind a block stands where the block may be empty.
+        """
+        found: list[Way | Through] = []
+        for way in self._first_passing(self._preferred(sequence[at], rest)):
+            if isinstance(way, Way):
+                found.append(way)
+                continue
+            rest_ways = self._sequence_ways(sequence, at + 1, None, after)
+            found += _closing(rest_ways) if way.last else rest_ways
+        return found
+
+    def _anchored(self, sequence: tuple[Block, ...], at: int, after: Place) -> list[Way | Through]:
+        """Return the ways behind an anchor: from the first row of a partition, or to no row."""
+        ways = self._sequence_ways(sequence, at + 1, None, after)
+        if sequence[at].name == "$":
+            return _closing(ways)
+        if any(isinstance(way, Through) for way in ways):
+            msg = 'the MATCH_RECOGNIZE clause has the anchor "^" before a part that may take no row'
+            raise UnsupportedSql(msg, hint="put it outside of the group", where=self.pattern.where)
+        guard = self.parts.anchor("^")
+        return [replace(way, guard=way.guard.also(guard)) for way in taking(ways)]
+
+    def _first_passing(self, ways: list[Way | Through]) -> Iterator[Way | Through]:
+        """Yield ways with the first mark: what comes behind the same place again is not preferred."""
+        passed = False
+        for way in ways:
+            if isinstance(way, Way) or not passed:
+                yield way
+            passed = passed or (isinstance(way, Through) and not way.last)
+
+    def _preferred(self, block: Block, after: Place) -> list[Way | Through]:
+        """Return the ways into a block, with a mark wherever it may be passed without an event."""
+        if not block.optional and not block.loops:
+            return self._once(block, after)
+        return self._repeated(block, 0, after)
+
+    def _once(self, block: Block, following: Place) -> list[Way | Through]:
+        """Return the ways through a block once, with marks where it takes nothing."""
+        if not block.body:
+            return [*self._leaf_ways(Wait(block, "strict", following))]
+        return [
+            way
+            for sequence in block.body
+            for way in self._sequence_ways(sequence, 0, "strict", following)
+        ]
+
+    def _repeated(self, loop: Block, taken: int, after: Place) -> list[Way | Through]:
+        """Return the ways on from a loop that has been taken so often, in the order of preference.
+
+        To take nothing counts as one time more while it must be taken again, and leaves the loop
+        after that: else it would never end.
+        """
+        least = 0 if loop.optional else loop.least
+        following = self._again(loop, taken + 1, after) if loop.loops else after
+        more: list[Way | Through] = []
+        passed = False
+        for way in self._once(loop, following) if self._takes_more(loop, taken) else ():
+            if isinstance(way, Way) or way.last:
+                more.append(way)
+            elif not passed:
+                passed = True
+                more += [way] if taken + 1 >= least else self._repeated(loop, taken + 1, after)
+        if taken < least:
+            return more
+        leave = Through()
+        return [leave, *more] if loop.preference == "reluctant" else [*more, leave]
+
+
+def _closing(ways: Iterable[Way | Through]) -> list[Way | Through]:
+    """Return what is left of ways behind the last row of a partition: only an end."""
+    return [Through(last=True)] if any(isinstance(way, Through) for way in ways) else []
