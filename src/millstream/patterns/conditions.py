@@ -28,7 +28,14 @@ from millstream.flow import expressions
 from millstream.flow.schema import Schema
 from millstream.flow.site import meant
 from millstream.patterns.blocks import Condition, Predicate, takes
-from millstream.patterns.history import COMPARISONS, Function, Node, Register
+from millstream.patterns.history import (
+    COMPARISONS,
+    PART,
+    Function,
+    Node,
+    Register,
+    part_schema,
+)
 from millstream.patterns.literals import literal
 
 _BINARY: dict[type[exp.Expr], str] = {
@@ -159,6 +166,19 @@ class Vocabulary:
                     return None
                 return self.type_of(Node("value", of=register.value))
         return None
+
+    def full_type(self, node: Node) -> str | None:
+        """Return the Spark type of a value or a register, where it is plain to see."""
+        if node.op == "value":
+            known = None if self.schema is None else self.values[node.of]
+            return None if known is None else expressions.type_of(known, self.schema or Schema(()))
+        register = self.registers[node.of] if node.op == "register" else None
+        if register is None or register.value is None or register.function == "count":
+            return "bigint" if register is not None else None
+        inner = self.full_type(Node("value", of=register.value))
+        if register.function == "avg":
+            return "double"
+        return None if register.function == "sum" and inner != "double" else inner
 
 
 def _placed(known: list[Any], one: Any) -> int:
@@ -348,9 +368,30 @@ class Reader:
                 )
             case exp.If() | exp.Case():
                 return self._case(tree)
+        if (found := self._computed(tree)) is not None:
+            return found
         fact = f'uses "{_sql(tree)}" over the history, which only Spark could compute'
         hint = "compute it in a column before the pattern, or give a Python predicate"
         raise self.owner.mistake(InvalidCondition, fact, hint=hint)
+
+    def _computed(self, tree: exp.Expr) -> Node | None:
+        """Return a function over the history that Python computes as Spark does; None if it cannot."""
+        from millstream.patterns.scalar.function import scalar
+
+        parts: list[Node] = []
+
+        def change(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column) and function_of(node) is None:
+                return node
+            return exp.column(PART.format(_placed(parts, self.node(node))))
+
+        text = tree.copy().transform(change).sql(dialect="spark")
+        types = tuple(self.words.full_type(part) for part in parts)
+        try:
+            scalar(text, part_schema(types))
+        except FlowError:
+            return None
+        return Node("sql", tuple(parts), (text, *types))
 
     def _case(self, tree: exp.Expr) -> Node:
         branches = tree.args.get("ifs") or [tree]

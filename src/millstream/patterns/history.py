@@ -12,9 +12,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from math import isnan
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from millstream.clock import micros, moment_of
+from millstream.flow.schema import Field, Schema
 
 # What a value is, only the user's columns know: numbers, text, booleans, or None.
 Value = Any
@@ -140,8 +144,49 @@ def evaluator(node: Node) -> Evaluator:
             place = node.of
             return lambda _values, registers: registers[place]
     args = [evaluator(arg) for arg in node.args]
+    if node.op == "sql":
+        computed = _computed(*node.of)
+        return lambda values, registers: computed([arg(values, registers) for arg in args])
     function = _LAZY.get(node.op) or _strict(_PLAIN[node.op])
     return lambda values, registers: function([arg(values, registers) for arg in args])
+
+
+#: How the parts of a function over the history are called in its SQL.
+PART: Final = "__part{}"
+
+
+def part_schema(types: Sequence[str | None]) -> Schema | None:
+    """Return the columns of the parts of a function; None if the type of one is not known."""
+    known = [Field(PART.format(number), kind) for number, kind in enumerate(types)]
+    return None if None in types else Schema(tuple(known))
+
+
+def _computed(sql: str, *types: str | None) -> Callable[[list[Value]], Value]:
+    """Return a function of Spark SQL over parts, whose times are whole microseconds here."""
+    from millstream.patterns.scalar.function import scalar
+
+    function = scalar(sql, part_schema(types))
+
+    def apply(args: list[Value]) -> Value:
+        pairs = enumerate(zip(args, types, strict=True))
+        found = function({PART.format(number): _moment(*pair) for number, pair in pairs})
+        return _micros(found) if isinstance(found, date) else found
+
+    return apply
+
+
+def _micros(found: date) -> int:
+    """Return a time, or the beginning of a date, as whole microseconds."""
+    if not isinstance(found, datetime):
+        found = datetime(found.year, found.month, found.day, tzinfo=UTC)
+    return micros(found if found.tzinfo is not None else found.replace(tzinfo=UTC))
+
+
+def _moment(value: Value, kind: str | None) -> Value:
+    """Return a value as Python has it: a time or a date, of its microseconds."""
+    if value is None or kind not in ("timestamp", "date"):
+        return value
+    return moment_of(value) if kind == "timestamp" else moment_of(value).date()
 
 
 def _strict(function: Callable[..., Value]) -> Callable[[list[Value]], Value]:

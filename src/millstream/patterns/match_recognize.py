@@ -222,10 +222,14 @@ class _Clause:
 
     def automaton(self, partition: tuple[str, ...]) -> tuple[Automaton, Parts]:
         lags = Lags()
-        trees = {
-            one.alias.lower(): lags.rewritten(one.this, self)
-            for one in self.clause.args.get("define") or ()
-        }
+        trees: dict[str, exp.Expr] = {}
+        spelled = {leaf.name.lower(): leaf.name for leaf in leaves(self.row_pattern({}))}
+        for one in self.clause.args.get("define") or ():
+            name = spelled.get(one.alias.lower(), one.alias)
+            own = dict.fromkeys(self.unions_of(one.alias.lower()), name)
+            # A plain FALSE would be taken for a mistake.
+            said = exp.not_(exp.true()) if one.this == exp.false() else one.this
+            trees[one.alias.lower()] = lags.rewritten(said, self, own)
         said = {name: tree.sql(dialect="spark") for name, tree in trees.items()}
         parts = self.parts(self.pattern(said))
         define, of_rows = self.conditions(trees, parts.words)
@@ -245,10 +249,12 @@ class _Clause:
         known = lags.of(built.values, sources)
         return replace(built, tests=tests, lags=known, warnings=warnings), parts
 
-    def pattern(self, define: dict[str, str]) -> Pattern:
-        conditions: dict[str, Condition] = {**define}
+    def row_pattern(self, define: dict[str, Condition]) -> tuple[Block, ...]:
         text = self.clause.args["pattern"].name
-        blocks = read_row_pattern(text, conditions, self.mistake, batch=self.batch)
+        return read_row_pattern(text, define, self.mistake, batch=self.batch)
+
+    def pattern(self, define: dict[str, str]) -> Pattern:
+        blocks = self.row_pattern({**define})
         names = {leaf.name.lower() for leaf in leaves(blocks)}
         unknown = [name for name in define if name not in names]
         if unknown:
@@ -280,8 +286,7 @@ class _Clause:
         shared = list(define.values())
         of_rows: dict[str, str | None] = {}
         for name, tree in trees.items():
-            unions = [union for union, members in self.text.subsets.items() if name in members]
-            own = own_row(tree, frozenset((name, *unions))).sql(dialect="spark")
+            own = own_row(tree, frozenset(self.unions_of(name))).sql(dialect="spark")
             said = define[name]
             if self.batch or own == said or self.told(said, words) is None:
                 define[name] = own
@@ -289,12 +294,22 @@ class _Clause:
                 of_rows[said] = told.event
         return define, of_rows
 
+    def unions_of(self, name: str) -> list[str]:
+        """Return a variable and the unions that it belongs to."""
+        unions = [union for union, members in self.text.subsets.items() if name in members]
+        return [name, *unions]
+
     def told(self, condition: str, words: Vocabulary) -> Test | None:
-        """Return the test of a condition; None if it cannot be read."""
+        """Return the test of a condition; None if runs could never be asked it.
+
+        That they can be asked any function is younger than their checkpoints.
+        """
         try:
-            return read_test(condition, Vocabulary(words.blocks, words.schema), self.owner)
+            found = read_test(condition, Vocabulary(words.blocks, words.schema), self.owner)
         except FlowError:
             return None
+        nodes = [] if found.history is None else found.history.walk()
+        return None if any(node.op == "sql" for node in nodes) else found
 
     def unions(self, names: dict[str, frozenset[int]]) -> dict[str, frozenset[int]]:
         for union, members in self.text.subsets.items():

@@ -6,7 +6,7 @@ piece of the output.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from sqlglot import exp
@@ -86,8 +86,12 @@ class Lags:
     def __init__(self) -> None:
         self.found: list[tuple[str, int, str]] = []
 
-    def rewritten(self, tree: exp.Expr, clause: Clause) -> exp.Expr:
-        """Return a condition in which PREV is a column, and FIRST and LAST are ours."""
+    def rewritten(self, tree: exp.Expr, clause: Clause, own: Mapping[str, str]) -> exp.Expr:
+        """Return a condition in which PREV is a column, and FIRST and LAST are ours.
+
+        `own` are the variable and the unions that it belongs to, in lower case, with the
+        variable's name: CLASSIFIER() of the row that is asked, in the condition of a variable.
+        """
 
         def change(node: exp.Expr) -> exp.Expr:
             name = called(node)
@@ -98,11 +102,13 @@ class Lags:
                 hint = "a condition sees the rows up to its own: leave FINAL out"
                 raise clause.mistake(UnsupportedSql, "uses FINAL in DEFINE", hint)
             if name == RUNNING.upper():
-                return self.rewritten(node.expressions[0], clause)
+                return self.rewritten(node.expressions[0], clause, own)
             if name in _AROUND:
                 return self._prev(node, clause)
             if name in _ENDS:
                 return _end(node, node.expressions[0], clause)
+            if name == "CLASSIFIER" and (called_here := _classified(node, own)):
+                return exp.Literal.string(called_here)
             if name in ("CLASSIFIER", "MATCH_NUMBER"):
                 raise clause.mistake(UnsupportedSql, f"uses {name} in DEFINE", "use it in MEASURES")
             return node
@@ -134,6 +140,13 @@ class Lags:
             for (_, offset, name), source in known
             if name in values
         )
+
+
+def _classified(node: exp.Expr, own: Mapping[str, str]) -> str | None:
+    """Return what CLASSIFIER() or CLASSIFIER(x) is for the row, if x is about the row itself."""
+    if not node.expressions:
+        return next(iter(own.values()), None)
+    return own.get(node.expressions[0].name.lower())
 
 
 def _end(node: exp.Expr, argument: exp.Expr, clause: Clause) -> exp.Expr:

@@ -38,7 +38,7 @@ def compute(
 def _column(piece: Piece, found: Found, value: str | None, names: Sequence[str]) -> pa.Array:
     """Return what a piece is about, for each event of the matches."""
     if piece.classifies:
-        blocks = pa.array(found.blocks, pa.int32())
+        blocks = pa.array(found.blocks, pa.int32(), mask=found.blocks < 0)
         return pa.DictionaryArray.from_arrays(blocks, pa.array(names, pa.string())).cast(
             pa.string()
         )

@@ -236,6 +236,46 @@ def test_a_condition_that_two_variables_share_is_told_of_neither():
     assert found(clause(define=define), 1, 7, 1) == ["0 1"]
 
 
+def test_the_classifier_of_the_row_that_is_asked_is_its_variable():
+    define = "a AS CLASSIFIER() = 'a' AND price = 1, b AS CLASSIFIER(u) = 'b' OR CLASSIFIER() = 'a'"
+    assert found(clause("a b", define, after="SUBSET u = (a, b)"), 1, 7) == ["0 1"]
+    assert found(clause("a b", "a AS CLASSIFIER() = 'b', b AS TRUE"), 1, 7) == []
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "ROUND(a.price / 2.0) = 4.0 AND LENGTH(a.sym || 'x') IS NULL",
+        "CAST(a.price AS string) = '7'",
+        "CAST(a.price AS string) LIKE '7%' AND price = 2",
+        "CASE WHEN SQRT(SUM(a.price) + 2) = 3.0 THEN TRUE END",
+        "date_trunc('MINUTE', a.at) < at",
+    ],
+)
+def test_conditions_may_use_functions_over_the_history(condition):
+    sql = clause("a b", f"a AS price = 7, b AS {condition}", partition="")
+    automaton = read(sql, schema)[1].automaton
+    at = pa.array([0, 1_000_000, 2_000_000, 9_000_000], pa.timestamp("us"))
+    prices, nothing = pa.array([1, 7, 2, 7], pa.int64()), pa.nulls(4, pa.string())
+    rows = pa.table({"price": prices, "sym": nothing, "at": at})
+    made = matcher(automaton, [column.type for column in events.values(automaton, rows)])
+    assert not made.compiled
+    masks = events.met(automaton, rows).astype("int64")
+    columns = events.values(automaton, rows)
+    batch = Batch(pa.repeat("k", 4), events.micros(rows.column("at")), masks, columns, rows)
+    shown = made.process(made.empty(pa.string(), rows.schema), batch, FOREVER)[1]
+    assert shown.rows.column("price").to_pylist() == [7, 2]
+
+
+def test_a_function_that_python_does_not_know_is_refused():
+    with pytest.raises(InvalidCondition, match="only Spark could compute"):
+        read(clause(define="a AS TRUE, b AS soundex(a.sym) = 'x'"), schema)
+
+
+def test_a_variable_may_match_no_row():
+    assert found(clause("(a | b) c", "a AS FALSE, c AS price = 2"), 1, 2) == ["0 1"]
+
+
 def test_prev_of_the_first_or_last_row_of_a_variable():
     define = "b AS price > 5, c AS price = PREV(LAST(b.price)) AND price < PREV(FIRST(b.price), 2)"
     assert found(clause("a b+ c", define), 9, 1, 6, 7, 6, 0) == ["1 2 3 4"]
@@ -319,7 +359,7 @@ def test_alternation_and_permute():
         (clause("a b{3,2}"), UnsupportedSql, "counts nothing"),
         (clause(define="a AS price > NEXT(price), b AS TRUE"), UnsupportedSql, "NEXT in DEFINE"),
         (
-            clause(define="a AS CLASSIFIER() = 'b', b AS TRUE"),
+            clause(define="a AS TRUE, b AS CLASSIFIER(a) = 'b'"),
             UnsupportedSql,
             "CLASSIFIER in DEFINE",
         ),

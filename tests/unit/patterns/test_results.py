@@ -134,6 +134,18 @@ def test_nan_is_above_all_other_numbers():
     assert nothing == [None, None]
 
 
+def test_an_empty_match_has_its_row_and_nothing_else():
+    empty = replace(FOUND.select(np.array([False, True])), blocks=np.array([-1]))
+    every = frozenset([0, 1])
+    shown = [
+        compute(Piece("row", every, 0), empty, "v", pa.int64()),
+        compute(Piece("last", every, 0), empty, "v", pa.int64()),
+        compute(Piece("last", every, classifies=True), empty, None, pa.string(), ("a", "b")),
+        compute(Piece("count", every), empty, None, pa.int64()),
+    ]
+    assert [one.to_pylist() for one in shown] == [[7], [None], [None], [0]]
+
+
 def test_a_match_up_to_each_of_its_events_and_as_often_as_it_has_events():
     parts = FOUND.prefixes()
     names = Piece("last", frozenset([0, 1]), classifies=True)
