@@ -20,9 +20,10 @@ from millstream.flow.schema import Schema
 from millstream.patterns.automaton import END, Automaton, Edge, State
 from millstream.patterns.blocks import Block
 from millstream.patterns.checks import check
-from millstream.patterns.conditions import Owner, Vocabulary
+from millstream.patterns.conditions import Owner
 from millstream.patterns.parts import Guard, Parts
 from millstream.patterns.pattern import Pattern
+from millstream.patterns.vocabulary import Vocabulary
 
 
 def compile_bobocep(pattern: Pattern, schema: Schema | None) -> Automaton:

@@ -8,8 +8,9 @@ from millstream.errors import FlowError, ImpossiblePattern, UnknownBlock
 from millstream.flow import expressions
 from millstream.patterns.automaton import END, Automaton
 from millstream.patterns.blocks import Block, all_blocks, leaves
-from millstream.patterns.conditions import Owner, Reader, Vocabulary
+from millstream.patterns.conditions import Owner, Reader
 from millstream.patterns.pattern import Pattern
+from millstream.patterns.vocabulary import Vocabulary
 
 
 def check(pattern: Pattern) -> None:

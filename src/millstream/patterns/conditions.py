@@ -8,8 +8,8 @@ to a block means its last event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -33,10 +33,10 @@ from millstream.patterns.history import (
     PART,
     Function,
     Node,
-    Register,
     part_schema,
 )
 from millstream.patterns.literals import literal
+from millstream.patterns.vocabulary import Vocabulary, kind_of, placed
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -85,7 +85,6 @@ _INCOMPARABLE = [
     {"number", "time"},
     {"number", "date"},
 ]
-_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,90 +123,6 @@ class Owner:
 
     def mistake(self, error: type[FlowError], fact: str, *, hint: str | None = None) -> FlowError:
         return error(f"{self.title} {fact}", hint=hint, where=self.where)
-
-
-@dataclass
-class Vocabulary:
-    """The words of a pattern's conditions and outputs; numbers values and registers as they come.
-
-    `blocks` gives for each name, in lower case, the numbers of the blocks that it stands for.
-    `known` are those that a condition may look at: the ones before it.
-    """
-
-    blocks: Mapping[str, frozenset[int]]
-    schema: Schema | None = None
-    values: list[str] = field(default_factory=list)
-    registers: list[Register] = field(default_factory=list)
-
-    def value(self, sql: str) -> int:
-        return _placed(self.values, sql)
-
-    def register(
-        self, function: Function, blocks: frozenset[int], value: int | None, back: int = 0
-    ) -> int:
-        for nearer in range(back):
-            _placed(self.registers, Register(function, blocks, value, nearer))
-        return _placed(self.registers, Register(function, blocks, value, back))
-
-    def type_of(self, node: Node) -> str | None:
-        """Return a coarse kind ("number", "text", "time", "boolean") where it is plain to see."""
-        match node.op:
-            case "literal":
-                return _literal_kind(node.of)
-            case "value":
-                if self.schema is None:
-                    return None
-                return kind_of(expressions.type_of(self.values[node.of], self.schema))
-            case "register":
-                register = self.registers[node.of]
-                if register.function in ("count", "avg", "sum"):
-                    return "number"
-                if register.value is None:
-                    return None
-                return self.type_of(Node("value", of=register.value))
-        return None
-
-    def full_type(self, node: Node) -> str | None:
-        """Return the Spark type of a value or a register, where it is plain to see."""
-        if node.op == "value":
-            known = None if self.schema is None else self.values[node.of]
-            return None if known is None else expressions.type_of(known, self.schema or Schema(()))
-        register = self.registers[node.of] if node.op == "register" else None
-        if register is None or register.value is None or register.function == "count":
-            return "bigint" if register is not None else None
-        inner = self.full_type(Node("value", of=register.value))
-        if register.function == "avg":
-            return "double"
-        return None if register.function == "sum" and inner != "double" else inner
-
-
-def _placed(known: list[Any], one: Any) -> int:
-    if one not in known:
-        known.append(one)
-    return known.index(one)
-
-
-def kind_of(type_: str | None) -> str | None:
-    """Return the coarse kind of a Spark type."""
-    if type_ is None:
-        return None
-    if type_.split("(")[0] in _NUMBERS:
-        return "number"
-    return {
-        "string": "text",
-        "timestamp": "time",
-        "timestamp_ntz": "time",
-        "boolean": "boolean",
-        "date": "date",
-    }.get(type_)
-
-
-def _literal_kind(of: object) -> str | None:
-    if isinstance(of, bool):
-        return "boolean"
-    if isinstance(of, int | float):
-        return None  # a number, or a length of time
-    return "text" if isinstance(of, str) else None
 
 
 def test_of(conditions: Sequence[Condition], words: Vocabulary, owner: Owner) -> Test | None:
@@ -383,7 +298,7 @@ class Reader:
         def change(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Column) and function_of(node) is None:
                 return node
-            return exp.column(PART.format(_placed(parts, self.node(node))))
+            return exp.column(PART.format(placed(parts, self.node(node))))
 
         text = tree.copy().transform(change).sql(dialect="spark")
         types = tuple(self.words.full_type(part) for part in parts)

@@ -26,13 +26,14 @@ from millstream.patterns.blocks import Block, Condition, leaves
 from millstream.patterns.checks import endless
 from millstream.patterns.clause_text import ClauseText, MatchRecognize, cut_out
 from millstream.patterns.compile import Build
-from millstream.patterns.conditions import Owner, Reader, Test, Vocabulary, read_test
+from millstream.patterns.conditions import Owner, Reader, Test, read_test
 from millstream.patterns.navigation import Lags, framed, navigated, own_row
 from millstream.patterns.ordering import Ordering
 from millstream.patterns.outputs import Collector, Output, Outputs, Piece, rewritten
 from millstream.patterns.parts import Parts
 from millstream.patterns.pattern import Pattern, Skip
 from millstream.patterns.row_pattern import least_rows, read_row_pattern, rows_behind
+from millstream.patterns.vocabulary import Vocabulary
 
 _SKIPS = {"PAST LAST ROW": Skip("past_last"), "TO NEXT ROW": Skip("next")}
 

@@ -24,12 +24,12 @@ from millstream.patterns.conditions import (
     EARLIER,
     Owner,
     Reader,
-    Vocabulary,
     argument_of,
     function_of,
 )
 from millstream.patterns.further import KNOWN, further, gathers, unfiltered
 from millstream.patterns.pattern import Pattern
+from millstream.patterns.vocabulary import Vocabulary
 
 #: How pieces are called in the SQL of an output.
 PIECE = "__piece{}"

@@ -8,8 +8,9 @@ from datetime import timedelta
 
 from millstream.flow.schema import Schema
 from millstream.patterns.blocks import Block, Condition, all_blocks, leaves
-from millstream.patterns.conditions import Owner, Test, Vocabulary, test_of
+from millstream.patterns.conditions import Owner, Test, test_of
 from millstream.patterns.pattern import Pattern
+from millstream.patterns.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
