@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -17,13 +18,17 @@ from typer.testing import CliRunner
 import millstream as ms
 from millstream.cli import state as command
 from millstream.cli.app import commands
-from millstream.errors import MillstreamError, NotThere
+from millstream.errors import AlreadyRunning, MillstreamError, NotThere, SchemaConflict
+from millstream.spark.flow_run import FlowRun, Options
+from millstream.spark.inspection.exporting import export_states
+from millstream.spark.inspection.importing import import_states
 from millstream.spark.inspection.key_states import read_states
 from millstream.spark.inspection.opened import opened
-from millstream.spark.inspection.place import JobPlace
+from millstream.spark.inspection.place import JobPlace, stopped
 from millstream.spark.inspection.stages import find_stage, listed
 from millstream.spark.inspection.verify import verify
 from millstream.testing import flow_test
+from millstream.testing.under_test import FlowTest
 
 pytestmark = pytest.mark.spark
 
@@ -129,3 +134,63 @@ def _check_commands(
     ]
     with pytest.raises(NotThere, match='job "kept" has no stage "sum" with state'):
         invoke("show", "kept", "sum")
+
+
+class Staying(FlowTest):
+    """A flow under test whose data stays."""
+
+    def __init__(self, flow: ms.Flow, data: Path, spark: SparkSession) -> None:
+        super().__init__(flow)
+        self._data, self._spark = data, spark
+
+    def __enter__(self) -> FlowTest:
+        self._sent = len(list(self._data.glob("kept/groups/out/*/commits/*"))) * 100
+        self._run = FlowRun(self._spark, self.flow, Options(self._data, self._root))
+        self._run.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._run.stop()
+
+
+def test_an_edited_export_is_imported_and_the_flow_goes_on_with_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow, data, file = flow_with_state(), tmp_path / "data", tmp_path / "kept.parquet"
+    place = JobPlace("kept", data / "kept")
+    with Staying(flow, data, spark) as test:
+        test.send("events", events(0, 30))
+        test.advance_to(START + timedelta(seconds=100))
+        test.results("out")
+        found, _ = find_stage(place, "summed")
+        with pytest.raises(AlreadyRunning), stopped(place):
+            pass
+    export_states(read_states(spark, found, "summed"), file, "kept")
+    rows = {row["k"]: row for row in pq.read_table(file).to_pylist()}
+    rows["k1"]["total"] = 1_000
+    del rows["k2"]
+    rows["k9"] = {"k": "k9", "n": 7, "total": 70, "seen": {"first": 1, "last": 2}}
+    schema = pq.read_schema(file)
+    bare = pa.Table.from_pylist(list(rows.values()), schema=schema).drop_columns(["n"])
+    pq.write_table(bare, tmp_path / "bare.parquet")
+    with pytest.raises(SchemaConflict, match='column "n" is missing'):
+        import_states(spark, found, "summed", tmp_path / "bare.parquet")
+    pq.write_table(pa.Table.from_pylist(list(rows.values()), schema=schema), file)
+    with stopped(place):
+        done = import_states(spark, found, "summed", file)
+    assert (done.keys, done.new, done.gone) == (3, 1, 1)
+    expected_rows = sorted(rows.values(), key=lambda row: str(row["k"]))
+    assert read_states(spark, found, "summed").plain(10) == expected_rows
+    assert read_states(spark, found, "summed", done.batch).plain(10, "k9") == []
+    for turn in (1, 2):  # what is taken over is taken over once
+        with Staying(flow, data, spark) as test:
+            more = [{"k": k, "v": 100 * turn, "at": START} for k in ("k1", "k2", "k9")]
+            at = START + timedelta(seconds=100 * turn + 50)
+            test.send("events", [{**row, "at": at} for row in more])
+            test.advance_to(START + timedelta(seconds=100 * turn + 100))
+            test.results("out")
+    after = {row["k"]: row for row in read_states(spark, found, "summed").plain(10)}
+    assert after["k0"] == rows["k0"]
+    assert (after["k1"]["n"], after["k1"]["total"]) == (12, 1_300)
+    assert (after["k2"]["n"], after["k2"]["total"]) == (2, 300)
+    assert (after["k9"]["n"], after["k9"]["total"]) == (9, 370)

@@ -48,7 +48,7 @@ GROUPS: Final = {
     "journal": "Look into journals, and repair them.",
     "dead": "Show, replay and discard dead letters.",
     "checkpoint": "Show, compare and verify the checkpoints of groups.",
-    "state": "Look at what stages keep for each key.",
+    "state": "Look at what stages keep for each key, and replace it.",
     "keys": "Create and show keys.",
     "token": "Create, list and revoke the tokens of an engine.",
 }

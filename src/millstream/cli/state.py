@@ -1,4 +1,4 @@
-"""`millstream state ls | show | export`: what the stages of a job keep for each key.
+"""`millstream state ls | show | export | import`: what the stages of a job keep for each key.
 
 A job is the flow of a run, in DATA/FLOW, or a job in the data folder of an engine. It may run
 meanwhile: what is read is the state of one committed batch, and nothing is locked. With `--engine`
@@ -139,6 +139,30 @@ def export(
         written = export_states(found, to, job)
     text = f"{written.keys:,} keys of {job}.{written.stage}, batch {written.batch}: {to}"
     shown(written, text, json=json)
+
+
+@app.command("import")
+def import_state(
+    job: Job,
+    stage: Stage,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Parquet file, as of an export.")],
+    data: Data = _DATA,
+    storage: Storage = None,
+    json: Json = False,
+) -> None:
+    """Let a stage go on with the state in a file, all of it; the job must not run."""
+    from millstream.spark.inspection.importing import import_states
+    from millstream.spark.inspection.place import stopped
+    from millstream.spark.inspection.stages import find_stage
+
+    place = _place(data, job, storage)
+    found, name = find_stage(place, stage)
+    with stopped(place), _reading(storage) as spark:
+        done = import_states(spark, found, name, file)
+    text = (
+        f"{done.keys:,} keys for {job}.{done.stage}, {done.new:,} of them new; {done.gone:,} gone"
+    )
+    shown(done, f"{text}; the next start goes on with them", json=json)
 
 
 def _place(data: Path, job: str, storage: str | None) -> JobPlace:

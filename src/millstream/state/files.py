@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 from millstream.errors import RunError
-from millstream.state.manifest import INLINE
+from millstream.state.manifest import INLINE, Manifest, load
 from millstream.state.run_file import RunFile
 from millstream.storage import Folder, Storage
 from millstream.storage.private import FOLDER
@@ -44,12 +44,21 @@ class StateFiles:
         retain: For so many touches of a shard a file that was replaced stays. A manifest that
             anybody may still go back to must not lie further behind.
         inline: A manifest of more bytes moves its own entries to a file.
+        imported: The token of the state that shards take over: see `importing`.
     """
 
     storage: Storage
     stage: str
     retain: int
     inline: int = INLINE
+    imported: str = ""
+
+    def taken_over(self, shard: int, manifest: Manifest) -> Manifest:
+        """Return what a shard goes on with: what was imported for it, if it has not got that yet."""
+        if not self.imported or manifest.imported == self.imported:
+            return manifest
+        content = self.storage.read(imported_name(self.stage, self.imported, shard))
+        return Manifest(imported=self.imported) if content is None else load(content)
 
     def put(self, shard: int, touch: int, content: bytes) -> str:
         """Store a new file, and return its name."""
@@ -114,6 +123,11 @@ class StateFiles:
     def _lost(self, name: str) -> RunError:
         hint = "restore it; or remove the checkpoint to run the group again from the beginning"
         return RunError(f'stage "{self.stage}" keeps state in {name}, which is gone', hint=hint)
+
+
+def imported_name(stage: str, token: str, shard: int) -> str:
+    """Return the name of the manifest that was imported for a shard."""
+    return f"keys/{stage}/imported/{token}/{shard}"
 
 
 def retained(batches: int) -> int:

@@ -55,6 +55,8 @@ class Manifest(Struct, array_like=True):
     removed: list[bytes] = []
     #: Run files that were replaced, each with the touch that did it.
     leaving: list[tuple[int, str]] = []
+    #: The token of the import that it has taken over: see `importing`.
+    imported: str = ""
 
     @classmethod
     def of(cls, fresh: Mapping[bytes, Entry]) -> Manifest:

@@ -101,6 +101,7 @@ class ShardState:
         runs, touch = before.runs[outlived:], before.touches + 1
         following = Manifest(touch, runs, fresh, list(removed) if runs else [])
         following.leaving = self._leaving(touch, before.runs[:outlived])
+        following.imported = before.imported
         data = dump(following)
         if self.files is None:
             return data

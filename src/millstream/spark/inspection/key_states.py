@@ -24,6 +24,8 @@ from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.state_files import stage_operator
 from millstream.spark.stages.ordered import SHARD, decode
 from millstream.state import StateFiles, entries
+from millstream.state.importing import current, imported
+from millstream.state.manifest import joined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,14 +48,14 @@ class KeyStates:
     by: tuple[str, ...]
     batch: int
     #: The manifest of each shard.
-    shards: Sequence[bytes]
+    shards: Mapping[int, bytes]
     files: StateFiles
     #: What was put at or before this event time is forgotten.
     expired_us: int | None = None
 
     def rows(self, key: str | None = None) -> Iterator[Rows]:
         """Yield keys with their states, some at a time; with `key`, only that of this key."""
-        for data in self.shards:
+        for data in self.shards.values():
             kept = entries(data, self.files.open, self.expired_us)
             found = [(decode(one), value) for one, value, _ in kept]
             if self.kind == "distinct":
@@ -136,13 +138,18 @@ def read_states(
         msg = f'the state of stage "{stage}" ({operator.kind}) cannot be shown by key'
         raise NotThere(msg, hint=f"that of {' and '.join(KINDS)} can; checkpoint show has its size")
     meaning = found.checkpoint.description["stages"][stage]
+    files = StateFiles(found.files, stage, retain=0)
+    shards = _shards(spark, found, operator.id, committed.batch)
+    decision = imported(files.storage, stage)
+    if decision is not None and (batch is None or batch > decision.batch):
+        shards = current(files, decision, shards)
     return KeyStates(
         stage,
         operator.kind,
         tuple(meaning["by"]),
         committed.batch,
-        _shards(spark, found, operator.id, committed.batch),
-        StateFiles(found.files, stage, retain=0),
+        shards,
+        files,
         _expired(meaning, committed.watermark_ms),
     )
 
@@ -155,7 +162,7 @@ def _expired(meaning: Mapping[str, Any], watermark_ms: int) -> int | None:
     return watermark_ms * 1000 - length // MICROSECOND
 
 
-def _shards(spark: SparkSession, found: Opened, operator: int, batch: int) -> list[bytes]:
+def _shards(spark: SparkSession, found: Opened, operator: int, batch: int) -> dict[int, bytes]:
     from pyspark.errors import PySparkException
 
     try:
@@ -177,5 +184,5 @@ def _shards(spark: SparkSession, found: Opened, operator: int, batch: int) -> li
         )
         hint = "a job that runs keeps the last 10 batches or so: try again"
         raise RunError(msg, hint=hint) from error
-    pieces = sorted((row.shard, [bytes(piece) for piece in row.pieces]) for row in rows)
-    return [data for _, parts in pieces if (data := b"".join(parts))]
+    pieces = {row.shard: joined(row.pieces) for row in rows}
+    return {shard: data for shard, data in sorted(pieces.items()) if data}

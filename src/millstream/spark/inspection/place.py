@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from millstream.errors import NotThere
+from millstream.errors import AlreadyRunning, NotThere
 from millstream.joblog import JobLog
 from millstream.joblog.entries import NOBODY, State
 from millstream.spark.io.checkpoint import Checkpoint, recorded
+from millstream.spark.run.claim import claim
 from millstream.spark.run.version import placed
 from millstream.storage import Folder, Storage, storage_at
 from millstream.switch.record import Homes, Record, decode
@@ -90,6 +93,23 @@ class JobPlace:
             raise NotThere(msg, hint=hint)
         own = name.partition("@")[0]
         return Checkpoint(folder, own, record["checkpoint"], record["description"], address)
+
+
+@contextmanager
+def stopped(place: JobPlace) -> Iterator[None]:
+    """Hold a job's folder, so that nobody runs it meanwhile.
+
+    Raises:
+        AlreadyRunning: Somebody does.
+    """
+    held = claim(place.folder, place.name)
+    try:
+        if place.log is not None and not place.log.released:
+            msg = f'job "{place.name}" is run by {place.log.holder}, or was when it ended'
+            raise AlreadyRunning(msg, hint="stop it there: millstream run releases the job")
+        yield
+    finally:
+        held.release()
 
 
 def job_place(data: Path, name: str, storage: str | None = None) -> JobPlace:

@@ -18,6 +18,7 @@ from millstream.spark.stages.columns import marked, unmarked
 from millstream.spark.stages.kind import kind_of
 from millstream.state import StateFiles
 from millstream.state.files import retained
+from millstream.state.importing import imported
 from millstream.storage import Storage
 
 #: Gives the raw rows of an entry point (a source, or a journal of this flow), markers included.
@@ -101,4 +102,6 @@ class Builder:
         if self._state is None:
             return None
         batches = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 0)
-        return StateFiles(self._state, stage.name, retained(batches))
+        found = imported(self._state, stage.name)
+        token = "" if found is None else found.token
+        return StateFiles(self._state, stage.name, retained(batches), imported=token)

@@ -283,6 +283,8 @@ class _Shard(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Let the rule have rows, and store what it remembers."""
         manifest = load(joined(piece for (piece,) in self._keys.get()), self.rule.old_time)
+        if self.files is not None:
+            manifest = self.files.taken_over(shard, manifest)
         kept = ShardState(manifest, self.files, shard)
         touched = keys(ready, self.rule.by)
         before = kept.lookup(touched)

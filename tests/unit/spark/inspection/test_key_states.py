@@ -17,7 +17,7 @@ encode = msgspec.msgpack.encode
 
 
 def states(shards: list[bytes], files: StateFiles, kind: str = "fold", **more: int) -> KeyStates:
-    return KeyStates("sums", kind, ("k",), 7, shards, files, **more)
+    return KeyStates("sums", kind, ("k",), 7, dict(enumerate(shards)), files, **more)
 
 
 @pytest.fixture
