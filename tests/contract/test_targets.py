@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import re
@@ -33,6 +34,7 @@ from millstream.testing.connectors import TARGET_CHECKS, check_target
 from millstream.testing.connectors.hostile import COLUMNS, NAMES
 from millstream.testing.connectors.targets import Trial, some, trial
 from support import links
+from support.engines import open_files
 
 pytestmark = pytest.mark.spark
 
@@ -237,6 +239,24 @@ def test_every_target_keeps_to_the_contract(
     shown = make.kind == "console"  # type: ignore[attr-defined]
     with trial(make, spark, at_least_once=shown, huge_bytes=1000 if shown else 10 << 20) as one:
         check(one)
+
+
+def test_a_place_that_is_left_keeps_nothing_open(
+    spark: SparkSession, make: Callable[[], Any]
+) -> None:
+    gc.collect()
+    gc.disable()  # what is closed needs no collector
+    try:
+        with trial(make, spark) as one:
+            found = []
+            for _ in range(3):
+                one.write(0, some(0))
+                found.append(len(open_files()))
+                one.renew()
+    finally:
+        gc.enable()
+    # Spark opens connections of its own now and then; a client of Kafka has five files.
+    assert found[2] < found[0] + 5, found
 
 
 class Drowsy(JobLog):

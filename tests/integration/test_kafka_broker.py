@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import psutil
 import pytest
 
 import millstream as ms
@@ -12,7 +14,7 @@ from millstream.brokers.connection import connection
 from millstream.errors import RunError, TopicMissing
 from millstream.testing.jars import digest_of
 from millstream.testing.kafka import VERSION, VERSIONS, Broker, broker, port_of
-from support.kafka import consume, new_topic, produce
+from support.kafka import consume, new_topic, produce, shared_broker, stop_shared_broker
 from support.kafka_sink import check_order, decision, place, publish, transactions, values
 from support.kafka_source import KafkaCase
 
@@ -24,6 +26,14 @@ def test_what_is_produced_is_consumed(kafka: str) -> None:
     produce(kafka, topic, [b"a", b"b"], partition=0)
     produce(kafka, topic, [b"c"], partition=1)
     assert [message.value() for message in consume(kafka, topic)] == [b"a", b"b", b"c"]
+
+
+def test_the_broker_of_a_run_is_waited_for_when_it_is_stopped(tmp_path: Path) -> None:
+    shared_broker(tmp_path)
+    pid = json.loads((tmp_path / "kafka.json").read_text())["pid"]
+    assert psutil.pid_exists(pid)
+    stop_shared_broker(tmp_path)
+    assert not psutil.pid_exists(pid)  # nor is it left over, dead and not waited for
 
 
 @pytest.mark.slow

@@ -234,5 +234,7 @@ def test_results_of_a_job_whose_engines_read_are_complete(kafka: str, tmp_path: 
             until(lambda: len(read(near)) >= count, "all records")
             cluster.drain("shop", flush=True)
             assert cluster.wait("shop", 120).state is JobState.FINISHED
-    lines = [line for file in tmp_path.glob("out/*.jsonl") for line in file.open()]
+    lines = [
+        line for file in tmp_path.glob("out/*.jsonl") for line in file.read_text().splitlines()
+    ]
     assert sorted(json.loads(line)["n"] for line in lines) == list(range(count))

@@ -44,7 +44,12 @@ def stop_shared_broker(folder: Path) -> None:
     if file.exists():
         pid = json.loads(file.read_text())["pid"]
         file.unlink()
-        os.kill(pid, signal.SIGKILL)
+        ours = next((one for one in _started if one.process and one.process.pid == pid), None)
+        if ours is not None:
+            ours.kill()  # and waits for it
+            _started.remove(ours)
+        else:
+            os.kill(pid, signal.SIGKILL)
 
 
 def new_topic(servers: str, partitions: int = 1, *, name: str | None = None, **config: str) -> str:

@@ -73,10 +73,14 @@ class Trial:
     huge_bytes: int = 10 << 20
 
     def __post_init__(self) -> None:
-        self.renew()
+        self._begin()
 
     def renew(self) -> None:
         """Go on in another place, which is empty."""
+        self.target.close()
+        self._begin()
+
+    def _begin(self) -> None:
         self.place = self.make()
         self.target = self._opened()
 
