@@ -4,7 +4,8 @@ All on one broker that the benchmark starts. Two tasks read rows from a journal,
 of Spark's source read the same rows as JSON from a topic of two partitions and parse them. Both sum a column.
 
 Then a whole flow counts by key and minute over a journal of two partitions that has ended, and a streaming query does the same
-over the topic with Spark's source and `from_json`; both with one batch for all rows, into Parquet, from an empty folder.
+over the topic with Spark's source and `from_json`; both with one batch for all rows, into Parquet, from an empty folder. The same two
+sources are also read by queries that throw the rows away.
 `--flow` does this alone.
 """
 
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from benchmarks.common import folder, save, show
@@ -29,12 +31,13 @@ from millstream.brokers.connection import connection
 from millstream.journal import Journal, Kind, journal_at
 from millstream.journal.kinds.kafka import KafkaJournal
 from millstream.spark.flow_run import FlowRun, Options
+from millstream.spark.io.source import ReadSettings
 from millstream.spark.session.session import session
 from millstream.testing.jars import jars
 from millstream.testing.kafka import broker
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 1_000
 TASKS = 2
@@ -268,17 +271,7 @@ def through_spark(spark: SparkSession, servers: str, place: Path) -> float:
 
     began = time.perf_counter()
     counts = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", "json")
-        .option("startingOffsets", "earliest")
-        .load()
-        .select(
-            functions.from_json(
-                functions.col("value").cast("string"), "at timestamp, key string, value double"
-            ).alias("r")
-        )
-        .select("r.*")
+        json_rows(spark, servers)
         .withWatermark("at", "10 seconds")
         .groupBy(functions.window("at", "1 minute"), "key")
         .agg(functions.count("*").alias("n"), functions.sum("value").alias("v"))
@@ -293,25 +286,81 @@ def through_spark(spark: SparkSession, servers: str, place: Path) -> float:
     return time.perf_counter() - began
 
 
+def json_rows(spark: SparkSession, servers: str) -> DataFrame:
+    """The rows of the topic, with Spark's own source."""
+    from pyspark.sql import functions
+
+    value = functions.col("value").cast("string")
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", "json")
+        .option("startingOffsets", "earliest")
+        .load()
+        .select(functions.from_json(value, "at timestamp, key string, value double").alias("r"))
+        .select("r.*")
+    )
+
+
+def journal_rows(spark: SparkSession, journal: Path, rows: int) -> DataFrame:
+    """The rows of the journal, as a group of a flow reads them."""
+    from pyspark.sql.types import StructType
+
+    columns = ("at", "key", "value")
+    settings = ReadSettings(
+        journal="flow",
+        path=str(journal),
+        columns=columns,
+        schema=StructType.fromDDL("at timestamp, key string, value double").json(),
+        time=None,
+        lateness=0,
+        grouped=False,
+        limit=rows,
+        tasks=TASKS,
+    )
+    option = msgspec.json.encode(settings).decode()
+    return spark.readStream.format("millstream").option("settings", option).load()
+
+
+def read_alone(frame: DataFrame, place: Path, rows: int) -> float:
+    """Read with a streaming query that throws the rows away; return the seconds."""
+    began = time.perf_counter()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(place)).start()
+    query.processAllAvailable()
+    taken = time.perf_counter() - began
+    found = sum(int(one["numInputRows"]) for one in query.recentProgress)
+    query.stop()
+    assert found == rows, found
+    return taken
+
+
 def flowing(place: Path, servers: str, rows: int, turns: int) -> dict[str, Any]:
     fill_for_flow(KafkaJournal(place / "flow", connection(servers), "flow"), rows)
     found = ",".join(str(path) for path in jars("spark-kafka", SPARK_JARS, alone=True).iterdir())
     conf = {"spark.jars": found, "spark.sql.shuffle.partitions": str(TASKS)}
     spark = session("kafka_journal", log=place / "spark.log", conf=conf)
-    ours, theirs, loads = [], [], []
+    taken: dict[str, list[float]] = {"flow": [], "spark": [], "read": [], "spark_read": []}
+    loads = []
     try:
         for turn in range(turns + 1):
-            ours.append(through_flow(spark, servers, place / f"flow{turn}", rows))
-            theirs.append(through_spark(spark, servers, place / f"spark{turn}"))
+            taken["flow"].append(through_flow(spark, servers, place / f"flow{turn}", rows))
+            taken["spark"].append(through_spark(spark, servers, place / f"spark{turn}"))
+            alone = journal_rows(spark, place / "flow", rows)
+            taken["read"].append(read_alone(alone, place / f"read{turn}", rows))
+            alone = json_rows(spark, servers)
+            taken["spark_read"].append(read_alone(alone, place / f"json{turn}", rows))
             loads.append(os.getloadavg()[0])
     finally:
         spark.stop()
-    mine, other = statistics.median(ours[1:]), statistics.median(theirs[1:])
+    median = {name: statistics.median(some[1:]) for name, some in taken.items()}
     return {
         "rows": rows,
-        "flow_rows_s": round(rows / mine),
-        "spark_json_rows_s": round(rows / other),
-        "times": round(other / mine, 2),
+        "flow_rows_s": round(rows / median["flow"]),
+        "spark_json_rows_s": round(rows / median["spark"]),
+        "times": round(median["spark"] / median["flow"], 2),
+        "read_rows_s": round(rows / median["read"]),
+        "spark_read_rows_s": round(rows / median["spark_read"]),
+        "read_times": round(median["spark_read"] / median["read"], 2),
         "load": f"{min(loads):.1f} to {max(loads):.1f}",
     }
 
@@ -320,6 +369,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--full", action="store_true", help="the sizes of the kept results")
     arguments.add_argument("--flow", action="store_true", help="measure the whole flow alone")
+    arguments.add_argument("--rows", type=int, help="of the whole flow, with --flow")
     given = arguments.parse_args()
     appends, taken, read = (
         (2_000, 50_000_000, 1_000_000) if given.full else (300, 2_000_000, 200_000)
@@ -327,8 +377,8 @@ def main() -> None:
     size = 5_000 if given.full else 200
     if given.flow:
         with folder("kafka-journal") as place, broker(place / "kafka") as running:
-            make_json(running.servers, read)
-            flow = flowing(place, running.servers, read, 3)
+            make_json(running.servers, given.rows or read)
+            flow = flowing(place, running.servers, given.rows or read, 3)
         show("a whole flow", ["what", "figure"], [[k, v] for k, v in flow.items()])
         return
     with folder("kafka-journal") as place, broker(place / "kafka") as running:
