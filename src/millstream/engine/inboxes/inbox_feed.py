@@ -168,8 +168,10 @@ class InboxFeed(Feed):
             return
         client = self._client(sender)
         while client.waiting > _ON_THEIR_WAY:
+            self.waiting = client.no_room(self._target).message
             if not self._pause(_FULL_S):
                 raise Stopped("the source is being stopped")
+        self.waiting = None
         numbers: Any = rows.numbers
         sent = client.send_nowait(self._target, rows.batch, numbers=numbers)
         self._sent.setdefault(sender, deque()).append((sent, int(rows.numbers[0])))

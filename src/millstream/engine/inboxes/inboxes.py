@@ -303,9 +303,7 @@ class Inboxes:
 
     def end(self, job: str) -> None:
         """End all partitions, now or as soon as the disk lets us: `tick` goes on with it."""
-        with self._guard:
-            if job in self._jobs:
-                self._jobs[job].begin_ending()
+        self.job(job).begin_ending()
         self.tick()
 
     def tick(self) -> None:
