@@ -75,6 +75,8 @@ class PeerEngine:
         self.quiet: str | None = None
         #: What happens when a switch was asked for.
         self.after_switch: Callable[[str], None] = lambda name: None
+        #: What is known of other engines, and what becomes of it when this one is drained.
+        self.known: list[Tasks] = [Tasks("", False, ())]
         self._changed = threading.Condition()
         self.begun: dict[str, tuple[Mapping[str, Sequence[Place]], bool]] = {}
         #: What happens to a job when it has begun.
@@ -217,10 +219,12 @@ class PeerEngine:
         return StateRows(stage=stage, kind="fold", batch=7 if at is None else at, keys=1, rows=rows)
 
     def tasks(self) -> Tasks:
-        return Tasks("", False, ())
+        return self.known.pop(0) if len(self.known) > 1 else self.known[0]
 
     def drain_tasks(self) -> Tasks:
-        raise InvalidTransition("this engine shares its jobs with no other")
+        if not self.known[0].engine:
+            raise InvalidTransition("this engine shares its jobs with no other")
+        return self.tasks()
 
     def jobs(self) -> list[JobStatus]:
         return [self.status(name) for name in list(self._jobs)]

@@ -101,7 +101,7 @@ def status(
     job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False
 ) -> None:
     """Show a job in detail."""
-    with cluster(engine, token_file) as found:
+    with cluster(engine, token_file, job) as found:
         shown = found.status(job)
     show(shown, _view(shown), json=json)
 
@@ -120,7 +120,7 @@ def logs(
     json: Json = False,
 ) -> None:
     """Show the log of a job's driver."""
-    with cluster(engine, token_file) as found:
+    with cluster(engine, token_file, job) as found:
         if json:
             print(encoded({"lines": found.logs(job, lines)}))
         elif follow:
@@ -137,7 +137,7 @@ def wait(
     json: Json = False,
 ) -> None:
     """Wait until a job has finished, is drained or has failed."""
-    with cluster(engine, token_file) as found:
+    with cluster(engine, token_file, job) as found:
         _wait(found, job, timeout, json=json)
 
 
@@ -158,7 +158,7 @@ def drain(
 
     Its inboxes are closed first; `resume` opens them again.
     """
-    with cluster(engine, token_file) as found:
+    with cluster(engine, token_file, job) as found:
         found.drain(job, flush=flush)
         _wait(found, job, timeout, json=json)
 
@@ -167,7 +167,7 @@ def resume(
     job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False
 ) -> None:
     """Continue a drained or failed job."""
-    with cluster(engine, token_file) as found:
+    with cluster(engine, token_file, job) as found:
         resumed = found.resume(job)
     show(resumed, f"resumed {resumed.name} (job {resumed.id})", json=json)
 
@@ -185,7 +185,7 @@ def undeploy(
     json: Json = False,
 ) -> None:
     """Remove a finished, drained or failed job."""
-    with cluster(engine, token_file) as found:
+    with cluster(engine, token_file, job) as found:
         if force:
             _warn(found.status(job), purge=purge)
         gone = found.undeploy(job, force=force, purge=purge)
@@ -220,8 +220,10 @@ def stop(
 
 
 @contextmanager
-def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Cluster]:
-    """Return the engines from the command or the environment."""
+def cluster(
+    engines: list[str] | None, token_file: Path | None, job: str | None = None
+) -> Iterator[Cluster]:
+    """Return the engines from the command or the environment; for a `job`, the one that runs it."""
     from millstream.cluster import DEFAULT, Cluster
     from millstream.engine.tokens import read_token
 
@@ -230,6 +232,8 @@ def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Clus
     if token_file is not None:
         token = read_token(token_file)
     with Cluster(named or [DEFAULT], token) as found:
+        if job is not None:
+            found.go_to(job)
         yield found
         for url in found.away:
             text = f"warning: the engine at {url} does not answer; what it has is not counted"

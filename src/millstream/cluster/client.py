@@ -71,6 +71,10 @@ class EngineClient:
             base_url=self.url, timeout=timeout, mounts=direct, verify=trusted(ca)
         )
 
+    def elsewhere(self, url: str) -> EngineClient:
+        """Return the client of another engine, with the same token, unless each has its own."""
+        return EngineClient(url, self._token, timeout=self._timeout)
+
     @property
     def local(self) -> bool:
         host = urlsplit(self.url).hostname or ""

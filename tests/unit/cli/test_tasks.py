@@ -1,0 +1,99 @@
+"""`millstream tasks`: which engine runs which job, and moving jobs away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.cli.app import app
+from millstream.engine.leases.tasks import MoveStatus, Tasks, TaskStatus
+from millstream.errors import InvalidTransition, NoSuchJob
+from support.served import Served, serving
+
+Run = Callable[..., str]
+HERE = TaskStatus(
+    job="shop",
+    state="running",
+    engine="a-1",
+    url="http://a",
+    since="2026-01-01T12:00:00Z",
+    generation=4,
+    next="b-2",
+    here=True,
+)
+THERE = TaskStatus(job="shop", state="running", engine="b-2", generation=7, next="a-1")
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    with serving(tmp_path / "engine") as found:
+        monkeypatch.setenv("MILLSTREAM_ENGINE", found.server.url)
+        monkeypatch.delenv("MILLSTREAM_TOKEN", raising=False)
+        yield found
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("COLUMNS", "140")
+
+    def command(*words: str) -> str:
+        assert not app(list(words), standalone_mode=False)
+        return capsys.readouterr().out
+
+    return command
+
+
+def test_tasks_show_who_runs_what_since_when_and_who_is_next(served: Served, run: Run) -> None:
+    assert run("tasks") == "there are no jobs\n"
+    served.engine.known = [Tasks("a-1", False, (HERE,))]
+    (row,) = [line for line in run("tasks").splitlines() if "shop" in line]
+    assert row.split() == ["shop", "running", "a-1", "(here)", "2026-01-01", "12:00:00", "4", "b-2"]
+    told = json.loads(run("tasks", "--json"))
+    assert (told["engine"], told["tasks"][0]["generation"]) == ("a-1", 4)
+
+
+def test_draining_waits_until_the_jobs_run_elsewhere_and_shows_the_pauses(
+    served: Served, run: Run
+) -> None:
+    moving, moved = MoveStatus("shop", "moving"), MoveStatus("shop", "moved", "b-2", 4.2)
+    served.engine.known = [
+        Tasks("a-1", True, (HERE,)),
+        Tasks("a-1", True, (HERE,), (moving,)),
+        Tasks("a-1", True, (THERE,), (moving,)),
+        Tasks("a-1", True, (THERE,), (moved,)),
+    ]
+    shown = run("tasks", "--drain")
+    assert "shop moved to b-2, not running for 4.2 s" in shown
+    assert "b-2" in shown
+
+
+def test_commands_go_to_the_engine_that_runs_a_job(
+    served: Served, run: Run, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "other") as other:
+        other.deploy()
+        there = TaskStatus(job="f", state="running", engine="b-2", url=other.server.url)
+        with pytest.raises(NoSuchJob):
+            run("status", "f")
+        served.engine.known = [Tasks("a-1", False, (there,))]
+        assert run("status", "f").startswith("f (job f-1)  running")
+        assert run("undeploy", "f", "--force").startswith("undeployed f")
+        assert other.engine.jobs() == []
+
+
+def test_an_engine_that_shares_nothing_cannot_be_drained(served: Served, run: Run) -> None:
+    with pytest.raises(InvalidTransition, match="shares its jobs with no other"):
+        run("tasks", "--drain")
+    assert served.engine.tasks().tasks == ()
+
+
+def test_tasks_are_numbers_for_prometheus(served: Served) -> None:
+    assert "millstream_task" not in served.http.get("/metrics").text
+    served.engine.known = [Tasks("a-1", True, (HERE,), (MoveStatus("x", "moved", "b-2", 4.2),))]
+    text = served.http.get("/metrics").text
+    assert 'millstream_task_here{job="shop"} 1.0' in text
+    assert 'millstream_task_generation{job="shop"} 4.0' in text
+    assert 'millstream_task_move_seconds{job="x"} 4.2' in text
