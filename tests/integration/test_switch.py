@@ -6,6 +6,7 @@ import os
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.errors import SwitchImpossible, SwitchRefused
+from millstream.flow.stages import Stage
 from millstream.journal.kinds.files.retention import committed
 from millstream.spark.flow_run import FlowRun
+from millstream.spark.stages.build import Builder
+from millstream.state import StateFiles
 from support.lives import Life, Switches, compare, options, outcome, until
 from support.recording import SECOND, Recording, Row
 from support.switched import LARGE, MOVED, PARTED, large, size_of, tiny
@@ -25,6 +29,18 @@ pytestmark = pytest.mark.spark
 
 #: More of them with `make prove`.
 LIVES = int(os.environ.get("PROVE", "1"))
+
+
+@pytest.fixture(autouse=True)
+def state_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every state be in files, however small it is."""
+    own = Builder.state_files
+
+    def small(builder: Builder, stage: Stage) -> StateFiles | None:
+        found = own(builder, stage)
+        return None if found is None else replace(found, inline=1)
+
+    monkeypatch.setattr(Builder, "state_files", small)
 
 
 @pytest.mark.slow
@@ -37,6 +53,7 @@ def test_a_switch_changes_no_result_of_any_kind_of_stage(
     rows = check(life, run)
     (cut,) = cuts_of(run)
     check_recording(rows, cut)
+    assert list((tmp_path / "life").rglob("keys/*/*/*.arrow")), "states were in files"
 
 
 @pytest.mark.soak

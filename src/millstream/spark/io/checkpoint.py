@@ -2,6 +2,7 @@
 
     groups/<group>/group.json        the checkpoint id and the description it was made for
     groups/<group>/<id>/             Spark's own: offsets, commits, state
+    groups/<group>/<id>/keys/        large states of stages (the room `millstream.state`)
     groups/<group>@<version>/        that of a version which took the place of another
 
 Spark logs a batch's offsets and watermark before it runs the batch, so both
