@@ -17,7 +17,7 @@ from millstream.joblog.protocol import Log
 from simulation.job_log.world import Broken
 from simulation.leases.world import World, violation
 
-SEEDS = 120
+SEEDS = 100
 SOAK_SEEDS = 10_000
 
 

