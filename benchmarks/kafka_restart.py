@@ -34,14 +34,14 @@ _LIMIT_S = 120.0
 
 
 def flows(servers: str, place: Path) -> dict[str, Flow]:
-    """Return a flow for each way to use Kafka; "out" is what its results are in."""
+    """Return a flow for each way to use Kafka."""
     source, sink, journal = Flow("source"), Flow("sink"), Flow("journal")
     read = source.source("rows", ms.kafka("in", _COLUMNS, servers=servers))
-    read.sink("out", ms.jsonl(place / "source"))
+    read.sink("from_topic", ms.jsonl(place / "source"))
     sent = sink.source("rows", ms.inbox(_COLUMNS))
-    sent.sink("out", ms.kafka_topic("out", servers=servers))
+    sent.sink("to_topic", ms.kafka_topic("out", servers=servers))
     kept = journal.source("rows", ms.inbox(_COLUMNS), journal=f"kafka://{servers}/kept")
-    kept.sink("out", ms.jsonl(place / "journal"))
+    kept.sink("from_journal", ms.jsonl(place / "journal"))
     return {"source": source, "sink": sink, "journal": journal}
 
 
@@ -135,9 +135,8 @@ def measured(spark: SparkSession, place: Path, turns: int) -> dict[str, Any]:
         stopping = threading.Event()
         threads = [threading.Thread(target=_keep_going, args=(run, stopping)) for run in runs]
         try:
-            for run in runs:
+            for run, thread in zip(runs, threads, strict=True):
                 run.start()
-            for thread in threads:
                 thread.start()
             ways = Ways(running.servers, place)
             round_of(ways, [*found], 0)
@@ -150,9 +149,9 @@ def measured(spark: SparkSession, place: Path, turns: int) -> dict[str, Any]:
             ways.close()
         finally:
             stopping.set()
-            for thread in threads:
-                thread.join()
-            for run in runs:
+            for run, thread in zip(runs, threads, strict=True):
+                if thread.ident is not None:
+                    thread.join()
                 run.stop()
     return {
         name: {

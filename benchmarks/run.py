@@ -29,6 +29,7 @@ SMALL = {
     "watch_replication": [],
     "served": ["--rows", "300000"],
     "kafka_source": ["--turns", "2"],
+    "kafka_restart": ["--turns", "1"],
 }
 FULL = {
     "journal_append": ["--full"],
@@ -52,6 +53,7 @@ FULL = {
     "watch_replication": ["--full"],
     "served": [],
     "kafka_source": ["--rows", "3000000"],
+    "kafka_restart": [],
 }
 
 
