@@ -2,13 +2,13 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-edge kafka quick test check lowest format bench soak prove sim fuzz sdk lock release clean
+.PHONY: help setup demo demo-edge kafka quick test check lowest format bench soak prove sim fuzz fuzz-records fuzz-crash sdk lock release clean
 
 BIN := .venv/bin
 CODE := src tests sdk scripts examples benchmarks
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## fetch uv, make .venv from the lock file, find Java 17+ (or install it)
 	@scripts/bootstrap
@@ -17,7 +17,7 @@ demo: setup ## run a real flow on real data, with a crash and a switch in the mi
 	@PYTHONPATH=. $(BIN)/python examples/flights/demo.py
 
 test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one at a time)
-	@scripts/bootstrap postgres network mqtt
+	@scripts/bootstrap postgres network mqtt servers
 	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 demo-edge: setup ## run watchers on three devices that are killed and cut off, and a flow that counts what they find
@@ -47,7 +47,7 @@ bench: setup ## measure, and write benchmarks/results/
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(ARGS)
 
 soak: ## run the tests that take minutes on purpose
-	@scripts/bootstrap postgres network mqtt
+	@scripts/bootstrap postgres network mqtt servers
 	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
 
 prove: setup ## prove that switches change no result: all kinds of stages, deaths at every step, N random lives (N=3), N thousand seeds
@@ -56,8 +56,13 @@ prove: setup ## prove that switches change no result: all kinds of stages, death
 sim: setup ## simulate links under faults, 10,000 seeds (SEED=7 tells the story of one)
 	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(SEED) $(ARGS)
 
-fuzz: setup ## hostile records on all ways into a journal, hostile requests and devices, N thousand for each (N=1)
+fuzz: fuzz-records fuzz-crash ## hostile input and kills: both of these
+
+fuzz-records: setup ## hostile records on all ways into a journal, hostile requests and devices, N thousand for each (N=1)
 	@PROFILE=fuzz N=$(or $(N),1) $(BIN)/pytest --timeout=7200 -q tests/property/test_hostile_*.py $(ARGS)
+
+fuzz-crash: setup ## kill seven programs with journals of all kinds, N rounds (N=1; SEED=7 plays the kills of one again)
+	@ROUNDS=$(or $(N),1) SEED=$(or $(SEED),$$RANDOM) $(BIN)/pytest -m soak -v --timeout=3600 tests/integration/test_crash.py -k sequences $(ARGS)
 
 sdk: setup ## build and test the SDKs for actions (ARGS="c go" for some of them)
 	@$(BIN)/python sdk/check.py $(ARGS)

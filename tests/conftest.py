@@ -2,7 +2,8 @@
 
 In CI nothing that should run is skipped; examples of Hypothesis have no deadline. Two processes
 share the work, a file at a time. A test of real processes that fails is run a second time, once:
-whatever passes only then is listed as FLAKY at the end, and is fixed before the next feature.
+whatever passes only then is listed as FLAKY at the end, and is fixed before the next feature. Soak
+tests look for what is rare: they are run once.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.get_closest_marker(name) for name in PROCESS_MARKERS
         ):
             item.add_marker("process")
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            if item.get_closest_marker("soak") is None:
+                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from integration.test_crash import record
 from integration.test_s3_asleep import expected, published
 from millstream.cluster import Cluster
 from millstream.engine.tokens import token_of
+from support.crash import record
 from support.engines import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(600)]

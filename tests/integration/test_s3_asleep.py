@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from integration.test_crash import record
 from integration.test_s3_checkpoints import start
+from support.crash import record
 from support.s3 import Server, s3a_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from integration.test_crash import expected, prepared, results
 from millstream.cli.checkpoint import read
 from millstream.storage import S3, storage_at
 from support import s3 as s3_support
+from support.crash import expected, prepared, results
 from support.s3 import Server, s3a_jars
 
 pytestmark = pytest.mark.spark

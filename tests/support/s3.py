@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from millstream.spark.session.s3a import CLIENT, SDK
-from millstream.testing.jars import jars
+from millstream.testing.jars import cache, jars, made_once
 from millstream.testing.kafka import free_port
 
 VERSION = "v1.8.0"
@@ -31,26 +30,23 @@ _CLIENT_DIGEST = "95743aef3625c7f1d38d4562306affd109a17f49fe2bf18f29e837b7859aaf
 _SDK_DIGEST = "34f100e2881d8f114604632388849779582af714e47c1daf1f8845f5358948a5"
 
 
-def _program() -> Path:
-    """Return the server's program, which the first call builds into the cache."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    place = (Path(home) if home else Path.home() / ".cache") / "millstream" / f"versitygw-{VERSION}"
-    if place.exists():
-        return place
+def s3_program() -> Path:
+    """Return the server's program, which the first process that needs it builds into the cache."""
+    return made_once(cache() / f"versitygw-{VERSION}", _built)
+
+
+def _built(folder: Path) -> Path:
     go = shutil.which("go")
     if go is None:
         pytest.skip("cannot here: the S3 server is built by Go, which is not installed")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent) as folder:
-        settings = {"GOPATH": folder, "GOFLAGS": "-modcacherw", "CGO_ENABLED": "0"}
-        settings |= {"GOTOOLCHAIN": "auto"}
-        done = subprocess.run(
-            [go, "install", _MODULE], env=os.environ | settings, capture_output=True, check=False
-        )
-        if done.returncode:
-            pytest.skip(f"cannot here: {_MODULE} cannot be built: {done.stderr.decode()[-300:]}")
-        (Path(folder) / "bin" / "versitygw").rename(place)
-    return place
+    settings = {"GOPATH": str(folder), "GOFLAGS": "-modcacherw", "CGO_ENABLED": "0"}
+    settings |= {"GOTOOLCHAIN": "auto"}
+    done = subprocess.run(
+        [go, "install", _MODULE], env=os.environ | settings, capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"cannot here: {_MODULE} cannot be built: {done.stderr.decode()[-300:]}")
+    return folder / "bin" / "versitygw"
 
 
 class Server:
@@ -83,7 +79,7 @@ class Server:
         return f"s3://{self.bucket}/{uuid.uuid4().hex[:10]}"
 
     def start(self) -> None:
-        command = [str(_program()), "--port", f"{self._ip}:{self._port}", "--quiet", "posix"]
+        command = [str(s3_program()), "--port", f"{self._ip}:{self._port}", "--quiet", "posix"]
         command += ["--sidecar", str(self._folder / "meta"), str(self._folder / "data")]
         keys = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
         with (self._folder / "log").open("ab") as log:
@@ -121,14 +117,18 @@ def s3_server(folder: Path, ip: str = "127.0.0.1") -> Iterator[Server]:
         server.stop()
 
 
-def s3a_jars(folder: Path) -> Path:
-    """Return a folder with the jars that Spark needs for S3, fetched into the cache once."""
-    kept = (
+def s3_jars() -> tuple[Path, Path]:
+    """Return the folders of Hadoop's jar for S3 and of Amazon's, fetched into the cache once."""
+    return (
         jars("hadoop-aws-3.5.0-client", CLIENT, alone=True, digest=_CLIENT_DIGEST),
         jars("awssdk-s3-2.35.4", SDK, digest=_SDK_DIGEST),
     )
+
+
+def s3a_jars(folder: Path) -> Path:
+    """Return a folder with the jars that Spark needs for S3."""
     folder.mkdir()
-    for jar in (jar for place in kept for jar in place.iterdir()):
+    for jar in (jar for place in s3_jars() for jar in place.iterdir()):
         had = jar.name.startswith(("netty-", "slf4j-", "commons-codec-"))
         if not had or jar.name.startswith("netty-nio-client"):
             (folder / jar.name).symlink_to(jar)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,21 +43,34 @@ def jars(
     Raises:
         RunError: They cannot be fetched, or are not those that they were.
     """
-    place = _cache() / name
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        # Whoever is first puts a whole folder there; another one's is as good.
-        with tempfile.TemporaryDirectory(dir=place.parent) as folder:
-            fresh = Path(folder) / "lib"
-            _fetch(name, coordinates, fresh, alone=alone)
-            if digest is not None and (found := digest_of(fresh)) != digest:
-                msg = f"the jars of {name} are not those that they were: their digest is {found}"
-                raise RunError(msg, hint="is the mirror of Maven Central to be trusted?")
-            try:
-                fresh.rename(place)
-            except OSError:
-                if not place.exists():
-                    raise
+
+    def fetch(folder: Path) -> Path:
+        fresh = folder / "lib"
+        _fetch(name, coordinates, fresh, alone=alone)
+        if digest is not None and (found := digest_of(fresh)) != digest:
+            msg = f"the jars of {name} are not those that they were: their digest is {found}"
+            raise RunError(msg, hint="is the mirror of Maven Central to be trusted?")
+        return fresh
+
+    return made_once(cache() / "jars" / name, fetch)
+
+
+def made_once(place: Path, make: Callable[[Path], Path]) -> Path:
+    """Return a place in the cache, which the first process that needs it makes; others wait for it.
+
+    Args:
+        place: The file or folder.
+        make: Makes it inside an empty folder, and returns where; it is moved to its place.
+    """
+    if place.exists():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # One lock for all in a folder: Ivy's own cache, beside the jars, is for one process at a time.
+    with (place.parent / "made.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+                make(Path(folder)).rename(place)
     return place
 
 
@@ -82,9 +96,10 @@ def java() -> str:
     return found
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """Return the folder of what was fetched and built."""
     home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "millstream" / "jars"
+    return (Path(home) if home else Path.home() / ".cache") / "millstream"
 
 
 def _fetch(name: str, coordinates: Sequence[str], place: Path, *, alone: bool) -> None:
@@ -99,7 +114,7 @@ def _fetch(name: str, coordinates: Sequence[str], place: Path, *, alone: bool) -
     done = subprocess.run(
         [
             *(java(), "-jar", str(ivy), "-ivy", str(module)),
-            *("-cache", str(_cache() / "ivy"), "-types", "jar", "bundle"),
+            *("-cache", str(cache() / "jars" / "ivy"), "-types", "jar", "bundle"),
             *("-retrieve", f"{place}/[artifact]-[revision](-[classifier]).[ext]"),
         ],
         capture_output=True,

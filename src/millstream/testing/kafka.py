@@ -94,7 +94,7 @@ class Broker:
         Raises:
             RunError: It ends, or does not answer, or its version is not one of `VERSIONS`.
         """
-        lib = _lib(self.version)
+        lib = kafka_jars(self.version)
         run = [java(), "-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         run += [
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
@@ -183,7 +183,7 @@ class Broker:
         return log.read_text(errors="replace")[-800:].strip() or f"see {log}"
 
 
-def _lib(version: str) -> Path:
+def kafka_jars(version: str) -> Path:
     """Return the folder of a version's jars."""
     if version not in VERSIONS:
         msg = f"Kafka {version} is not a version that is known here"

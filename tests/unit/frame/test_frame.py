@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,13 @@ def test_what_is_tested_is_what_is_run() -> None:
     runtime, dev = (pinned(ROOT / "requirements" / name) for name in ("runtime.txt", "dev.txt"))
     assert runtime
     assert {name: dev.get(name) for name in runtime} == runtime
+
+
+def test_all_folders_with_tests_are_run() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
+    folders = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").rglob("test_*.py")}
+    run = settings["ini_options"]["testpaths"]
+    assert sorted(run) == sorted(f"tests/{folder}" for folder in folders)
 
 
 SKIPS = """
