@@ -14,6 +14,9 @@ import psutil
 import pytest
 
 from millstream.cli.checkpoint import read
+from millstream.spark.inspection.opened import opened
+from millstream.spark.inspection.place import job_place
+from millstream.spark.inspection.verify import verify
 from millstream.storage import S3, storage_at
 from support import s3 as s3_support
 from support.crash import expected, prepared, results
@@ -86,6 +89,13 @@ def test_a_flow_that_is_killed_goes_on_with_its_checkpoint_on_s3(
     assert len(log) > 5
     shown = read("crash.minutes", tmp_path / "nothing", f"{storage}/")
     assert shown["batch"] == shown["logged"] > 0
+    assert shown["generation"] >= len(POINTS[kills])
+    place = job_place(tmp_path / ".millstream", "crash", storage)
+    assert "minutes" in place.current
+    for group in place.current:
+        found = verify(opened(place, group), tmp_path)
+        assert found.faults == ()
+        assert found.batches > 0
     state = list(tmp_path.glob(".millstream/crash/groups/*/*/state"))
     assert state == [], "nothing of Spark's is local"
     assert list(tmp_path.glob(".millstream/crash/groups/*/*/keys")) == []
