@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from millstream.links.host import Listening
 from millstream.links.keys import new_keys, read_key
 from millstream.links.listener import Security
 from millstream.spark.io.targets import Epoch, SinkContext
+from support.frozen import killed_at
 from support.links import NOON, TARGET, declare, entries, hosted, journal, letters, stored
 
 pytestmark = pytest.mark.spark
@@ -258,52 +257,22 @@ class Hosting(threading.Thread):
         self._end()
 
 
-def run(folder: Path, fail_at: str | None) -> int:
-    environment = {k: v for k, v in os.environ.items() if k != "MILLSTREAM_FAIL_AT"}
-    if fail_at is not None:
-        environment["MILLSTREAM_FAIL_AT"] = fail_at
-    command = [
-        sys.executable,
-        "-m",
-        "millstream",
-        "run",
-        "flow.py",
-        "--until-end",
-        "--rows-per-batch",
-        "400",
-        "--json",
-    ]
-    with (folder / "output.txt").open("ab") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        return process.wait(450)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it has left: its Java
-
-
 @pytest.mark.timeout(2000)
 def test_kills_of_both_sides_leave_every_result_there_once(tmp_path: Path) -> None:
     rows = [(f"k{n % 7}", START + timedelta(seconds=9 * n)) for n in range(2_400)]
-    (tmp_path / "rows.jsonl").write_text(
+    flow = tmp_path / "flow"
+    flow.mkdir()
+    (flow / "rows.jsonl").write_text(
         "".join(f'{{"k": "{k}", "at": "{at.isoformat()}"}}\n' for k, at in rows)
     )
     other = tmp_path / "other"
     declare(other, RESULTS, partitions=3, key="k", time="window_time")
     hosting = Hosting(other / "f")
-    (tmp_path / "flow.py").write_text(FLOW.replace("ADDRESS", hosting.address))
+    (flow / "flow.py").write_text(FLOW.replace("ADDRESS", hosting.address))
     hosting.start()
     try:
-        for point in ("staged:2", "decided:1", "published:2"):
-            assert run(tmp_path, point) == 137, (tmp_path / "output.txt").read_text()[-3000:]
-        assert run(tmp_path, None) == 0, (tmp_path / "output.txt").read_text()[-3000:]
+        points = [("staged", 2), ("decided", 1), ("published", 2)]
+        killed_at(flow, points, rows=400)
     finally:
         hosting.stop()
     assert hosting.kills > 3
