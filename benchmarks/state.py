@@ -68,11 +68,13 @@ INITIAL = {"total": 0.0, "events": 0}
 # the ways
 
 
+RULE = Folding("totals", ("key",), step, INITIAL, frozenset({"key", "total"}), None)
+
+
 def with_room(frame: DataFrame, checkpoint: Path) -> DataFrame:
-    rule = Folding("totals", ("key",), step, INITIAL, frozenset({"key", "total"}), None)
     files = StateFiles(Folder(checkpoint), "totals", 28)
     output = StructType.fromDDL(OUTPUT)
-    return ordered(frame, rule, time=None, output=output, shards=SHARDS, wait=False, files=files)
+    return ordered(frame, RULE, time=None, output=output, shards=SHARDS, wait=False, files=files)
 
 
 def by_shard(frame: DataFrame, processor: StatefulProcessor) -> DataFrame:
@@ -97,7 +99,7 @@ class Whole(StatefulProcessor):
         state = dict(decode(data)) if data else {}
         for one, row in zip(keys(fresh, ("key",)), dictionaries(fresh), strict=True):
             before = state[one] if one in state else dict(INITIAL)
-            state[one], _ = step(before, row)
+            state[one], _ = RULE._step(before, row)
         data = encode(list(state.items()))
         self._keys.put([(data[at : at + PIECE],) for at in range(0, len(data), PIECE)])
         yield from ()
@@ -121,7 +123,7 @@ class Mapped(StatefulProcessor):
             if one not in touched:
                 found = self._map.getValue((one,))
                 touched[one] = dict(INITIAL) if found is None else decode(bytes(found[0]))
-            touched[one], _ = step(touched[one], row)
+            touched[one], _ = RULE._step(touched[one], row)
         for one, value in touched.items():
             self._map.updateValue((one,), (encode(value),))
         yield from ()
@@ -215,6 +217,11 @@ def cpu_seconds() -> float:
 
 def measure(spark: SparkSession, place: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
+    for variant in args.variants:
+        # Java compiles what runs often.
+        write_events(place / "events", 1_000, 1_000, args.batches, 0)
+        run(spark, variant, place / "events", place / "run")
+        shutil.rmtree(place / "events")
     for count in args.keys:
         for variant in args.variants:
             slow = variant == "MapState"
