@@ -375,6 +375,9 @@ class World:
         for n, engine in enumerate(self.random.sample(self.engines, len(self.engines))):
             fate = self.random.random()
             engine.asleep = min(engine.asleep, INTERVAL)
+            for here in engine.jobs.values():
+                if here.driver is not None:
+                    here.driver.asleep = min(here.driver.asleep, INTERVAL)
             if engine.life is None and (n == 0 or fate < 0.5):
                 self.start(engine)
             elif n and not self.calm and fate < 0.5:
