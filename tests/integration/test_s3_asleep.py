@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from integration.test_s3_checkpoints import start
 from support.crash import record
 from support.s3 import Server, s3a_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.kafka]
 
 _FLOW = """
 import millstream as ms
@@ -74,8 +75,10 @@ def kill(process: subprocess.Popen[bytes] | None) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_driver_that_slept_through_a_takeover_publishes_nothing(
-    tmp_path: Path, s3: Server
+    tmp_path: Path, s3: Server, kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Positions in a checkpoint are those of one journal: both hosts reach it.
+    monkeypatch.setenv("MILLSTREAM_JOURNALS", f"kafka://{kafka}/{uuid.uuid4().hex[:8]}")
     jars, storage = s3a_jars(tmp_path / "jars"), s3.new_address()
     here, rows = host(tmp_path, "here", 5_000)
     there, _ = host(tmp_path, "there", 5_000)
