@@ -97,6 +97,8 @@ class Automaton:
     hidden: frozenset[int] = frozenset()
     lags: tuple[tuple[int, int, int], ...] = ()
     numbered: bool = False
+    #: Runs that 0.1.0 kept have other states.
+    renumbered: bool = False
     warnings: tuple[str, ...] = ()
 
     def blocks_of(self, name: str) -> frozenset[int]:

@@ -90,6 +90,7 @@ class Build:
             hidden=frozenset(
                 number for number, block in enumerate(parts.blocks) if not block.shown
             ),
+            renumbered=self.finder.renumbered,
         )
 
     def _owner(self, what: str) -> Owner:

@@ -137,7 +137,7 @@ class PreferredWays(Ways):
             if isinstance(way, Way) or way.last:
                 more.append(way)
             elif not passed:
-                passed = True
+                passed = self.renumbered = True
                 more += [way] if taken + 1 >= least else self._repeated(loop, taken + 1, after)
         if taken < least:
             return more

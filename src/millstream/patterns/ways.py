@@ -100,6 +100,8 @@ class Ways:
         self.pending: set[tuple[object, ...]] = set()
         #: Whether a match may take nothing, in SQL.
         self.empty = False
+        #: Whether 0.1.0 had other states for the pattern: runs that it kept cannot be read.
+        self.renumbered = False
         self._sequences: list[tuple[Block, ...]] = []
         self._loops: list[Block] = []
         self._guards: dict[int, tuple[Guard, Guard]] = {}
@@ -202,6 +204,7 @@ class Ways:
         entering = _without(taking, once)
         if not block.nullable:
             return [*entering]
+        self.renumbered = self.renumbered or block.preference in ("greedy", "reluctant")
         if block.preference == "greedy":
             barriers = barriers | {("greedy", self._taken(block))}
         leaving = self._sequence_ways(sequence, at + 1, None, after, barriers, once)

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import millstream as ms
 from millstream.errors import GroupChanged
+from millstream.patterns.compile import compile_pattern
 from millstream.spark import match
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages import match_state
-from millstream.spark.stages.match_rows import KEY, ORDER, TIME, ShardMatcher, in_order
+from millstream.spark.stages.match_rows import KEY, ORDER, TIME, in_order
 from millstream.spark.stages.match_state import OLD_SHARDS, MatchShard
 from millstream.spark.stages.ordered import SHARD, from_bytes, pack
 
@@ -64,16 +66,17 @@ def test_rows_that_have_waited_since_before_there_was_a_hash_have_none() -> None
     assert in_order(fitted).column("__mask0").to_pylist() == [3, 0]
 
 
-def opened(piece: bytes, shards: int) -> tuple[bytes, bytes]:
-    stage: Any = ShardMatcher.__new__(ShardMatcher)
-    stage.shards = shards
-    return MatchShard(stage)._opened(piece)
+def shard(shards: int, *, renumbered: bool = False) -> MatchShard:
+    stage: Any = SimpleNamespace(shards=shards, renumbered=renumbered)
+    return MatchShard(stage)
+
+
+def opened(piece: bytes, shards: int, *, renumbered: bool = False) -> tuple[bytes, bytes]:
+    return shard(shards, renumbered=renumbered)._opened(piece)
 
 
 def test_state_says_over_how_many_shards_keys_are_spread() -> None:
-    stage: Any = ShardMatcher.__new__(ShardMatcher)
-    stage.shards = 300
-    piece = MatchShard(stage)._marked(match_state._KEPT, b"content")
+    piece = shard(300)._marked(match_state._KEPT, b"content")
     assert opened(piece, 300) == (match_state._KEPT, b"content")
     with pytest.raises(GroupChanged, match="spread over 300 shards, not over 16") as caught:
         opened(piece, 16)
@@ -85,6 +88,39 @@ def test_state_from_before_shards_were_noted_is_read_with_as_many_as_there_were(
     assert opened(b"wcontent", OLD_SHARDS) == (match_state._WAITING, b"content")
     with pytest.raises(GroupChanged, match="64 shards"):
         opened(b"wcontent", 16)
+
+
+def test_runs_of_a_pattern_whose_states_were_others_are_refused() -> None:
+    """They would be read as runs in other states."""
+    new = shard(16, renumbered=True)
+    assert new._opened(new._marked(new._kept, b"content")) == (match_state._KEPT, b"content")
+    waiting = new._marked(match_state._WAITING, b"rows")
+    assert new._opened(waiting) == (match_state._WAITING, b"rows")
+    for piece, shards in ((shard(16)._marked(match_state._KEPT, b"old"), 16), (b"kold", 64)):
+        with pytest.raises(GroupChanged, match="in another way"):
+            opened(piece, shards, renumbered=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "renumbered"),
+    [
+        (ms.Pattern("p").begin("a", "v > 1").followed_by("b", "v > 2"), False),
+        (ms.Pattern("p").begin("a", "v > 1").followed_by("b", "v > 2").zero_or_more(), False),
+        (
+            ms.Pattern("p").begin("a", "v > 1").followed_by("b", "v > 2").one_or_more().greedy(),
+            False,
+        ),
+        (
+            ms.Pattern("p").begin("a", "v > 1").followed_by("b", "v > 2").zero_or_more().greedy(),
+            True,
+        ),
+    ],
+    ids=["sequence", "loop", "greedy", "greedy_optional"],
+)
+def test_a_pattern_knows_whether_its_states_were_others(
+    pattern: ms.Pattern, renumbered: bool
+) -> None:
+    assert compile_pattern(pattern).renumbered == renumbered
 
 
 def test_rows_of_many_shards_are_packed_apart() -> None:

@@ -54,6 +54,11 @@ class ShardMatcher:
             for plan in self.recipe.plans
         ]
 
+    @property
+    def renumbered(self) -> bool:
+        """Whether 0.1.0 had other states for one of the patterns."""
+        return any(plan.automaton.renumbered for plan in self.recipe.plans)
+
     def _types(self, plan: PatternPlan) -> list[pa.DataType]:
         return [self.rows.field(f"__value{place}").type for place in plan.values]
 

@@ -113,7 +113,9 @@ class MatchShard(StatefulProcessor):
             for one, k in zip(self.stage.matchers, kept, strict=True)
         ]
         data = msgspec.msgpack.encode(parts)
-        return [self._marked(_KEPT, data[at : at + CHUNK]) for at in range(0, len(data), CHUNK)]
+        return [
+            self._marked(self._kept, data[at : at + CHUNK]) for at in range(0, len(data), CHUNK)
+        ]
 
     def _packed(self, rest: pa.Table) -> list[bytes]:
         step = max(1, rest.num_rows * CHUNK // max(1, rest.nbytes))
@@ -129,16 +131,26 @@ class MatchShard(StatefulProcessor):
         """Return the mark and the content of a piece of state.
 
         Raises:
-            GroupChanged: The keys were spread over another number of shards.
+            GroupChanged: The keys were spread over another number of shards, or the states of
+                the pattern were others.
         """
         mark, shards, content = piece[:1], int.from_bytes(piece[1:5], "little"), piece[5:]
         if mark in _OLD:
             mark, shards, content = _OLD[mark], OLD_SHARDS, piece[1:]
+        if mark == _KEPT != self._kept:
+            msg = "an earlier release kept the runs of the pattern in another way"
+            raise GroupChanged(msg, hint="start with a new checkpoint, or continue with 0.1.0")
+        mark = _KEPT if mark == _KEPT_ANEW else mark
         if shards != self.stage.shards:
             spread = f"{shards} shards, not over {self.stage.shards}"
             msg = f"the state of the pattern is spread over {spread}"
             raise GroupChanged(msg, hint=f"say shards={shards}, or start with a new checkpoint")
         return mark, content
+
+    @property
+    def _kept(self) -> bytes:
+        """The mark of what the matchers keep."""
+        return _KEPT_ANEW if self.stage.renumbered else _KEPT
 
     def _wake_next(self, kept: list[Kept], rest: pa.Table) -> None:
         limits = [one.soonest(part) for one, part in zip(self.stage.matchers, kept, strict=True)]
@@ -151,6 +163,8 @@ class MatchShard(StatefulProcessor):
 
 
 _KEPT, _WAITING = b"K", b"W"
+#: Of patterns whose states 0.1.0 numbered otherwise.
+_KEPT_ANEW: Final = b"N"
 #: The marks of pieces that do not say over how many shards the keys are spread.
 _OLD: Final = {b"k": _KEPT, b"w": _WAITING}
 
