@@ -26,6 +26,8 @@ PRIVATE = (
     "/audit",
     "/jobs/{job}/journals/{journal}/rows",
     "/jobs/{job}/state/{stage}/rows",
+    "/jobs/{job}/dead",
+    "/jobs/{job}/dead/{letter}",
 )
 GUARDED = [one for one in OPERATIONS if one.method != "GET" or one.path in PRIVATE]
 READS = [operation for operation in OPERATIONS if operation not in GUARDED]
@@ -37,6 +39,7 @@ def path_of(path: str) -> str:
         source="s",
         journal="s",
         stage="counted",
+        letter="0" * 8,
         name="echo",
         sha256="0" * 64,
         node="filter",
