@@ -14,7 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 def quieten(spark: SparkSession) -> None:
-    """Let the server that PySpark counts with log what it cannot read, as when Spark has ended."""
+    """Let PySpark log what it would print of broken connections, as when Spark has ended.
+
+    Whoever used the connection gets the error besides.
+    """
 
     def note(_: object, address: object) -> None:
         _log.debug("Spark's connection from %s has ended", address, exc_info=True)
@@ -22,6 +25,15 @@ def quieten(spark: SparkSession) -> None:
     server: Any = spark.sparkContext._accumulatorServer
     if server is not None:
         server.handle_error = note  # it would print to the terminal
+    # Py4J logs to the root, which prints where a program has set up no logging.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    if record.module != "java_gateway":
+        return True
+    _log.debug("%s", record.getMessage(), exc_info=record.exc_info)
+    return False
 
 
 @contextmanager
