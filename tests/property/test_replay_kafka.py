@@ -28,7 +28,7 @@ class Killed(BaseException):
 
 
 class Host:
-    """A host with a folder of its own, which stops before its nth write, if it is told to."""
+    """A host with a folder of its own, which can stop before its nth write."""
 
     def __init__(self, data: Path, address: str, prefix: str) -> None:
         self.data, self.left = data, -1

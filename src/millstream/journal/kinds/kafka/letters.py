@@ -1,7 +1,7 @@
 """Dead letters in Kafka: a topic that many write, and a copy of it in the folder.
 
 A letter is one record of the topic `<topic>.dead`, keyed by (origin, partition, position). Two hosts may
-write the same letter, and what a writer has given up may still come: whoever reads drops repeats.
+write the same letter, and a record whose writer has stopped waiting may still arrive: readers drop repeats.
 
 The copy is the journal of dead letters that the kind `files` has. A letter is in Kafka before it is in the copy:
 
