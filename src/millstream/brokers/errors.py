@@ -27,6 +27,9 @@ _MAKE_IT: Final = (
 _KINDS: Final[dict[str, tuple[_Kind, str, str | None]]] = {
     "_TRANSPORT": (BrokerAway, "does not answer", "is it running, and are servers= right?"),
     "_ALL_BROKERS_DOWN": (BrokerAway, "does not answer", "is it running, and are servers= right?"),
+    "_DESTROY_BROKER": (BrokerAway, "is replaced by another", None),
+    "_UNKNOWN_BROKER": (BrokerAway, "is not known to the cluster yet", None),
+    "_WAIT_COORD": (BrokerAway, "has no coordinator yet", None),
     "_TIMED_OUT": (BrokerAway, "does not answer in time", "is it running, and in reach?"),
     "_TIMED_OUT_QUEUE": (BrokerAway, "does not answer in time", "is it running, and in reach?"),
     "_RESOLVE": (BrokerAway, "has a name that is not known here", "are servers= right?"),

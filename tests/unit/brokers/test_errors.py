@@ -28,6 +28,7 @@ from millstream.errors import (
         (KafkaError._TRANSPORT, BrokerAway),
         (KafkaError._TIMED_OUT, BrokerAway),
         (KafkaError.LEADER_NOT_AVAILABLE, BrokerAway),
+        (KafkaError._DESTROY_BROKER, BrokerAway),
         (KafkaError._AUTHENTICATION, LoginRefused),
         (KafkaError._SSL, BrokerNotTrusted),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing),

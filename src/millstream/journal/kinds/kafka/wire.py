@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.brokers.clients import PATIENCE_S, PerProcess, Trouble, admin, consumer, producer
 from millstream.brokers.connection import Connection
-from millstream.brokers.errors import translated
+from millstream.brokers.errors import away, translated
 from millstream.errors import BrokerAway, MillstreamError, RecordsGone, TopicMissing
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _PRODUCER: Final[dict[str, Any]] = {
 #: What a client says of a partition that was made a moment ago, or whose broker is changing.
 _FRESH: Final = frozenset(
     {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"}
-    | {"NOT_LEADER_FOR_PARTITION"}
+    | {"NOT_LEADER_FOR_PARTITION", "_DESTROY_BROKER", "_UNKNOWN_BROKER"}
 )
 _CONSUMER: Final[dict[str, Any]] = {
     "group.id": "millstream-journal",
@@ -230,7 +231,8 @@ class Fetcher:
             except KafkaException as error:
                 if error.args[0].name() not in _FRESH or time.monotonic() > until:
                     raise translated(error, self._place(spot), self._trouble.last) from None
-                self._consumer.list_topics(spot.topic, timeout)
+                with suppress(KafkaException):  # asked again, it says what is wrong
+                    self._consumer.list_topics(spot.topic, timeout)
                 time.sleep(_PAUSE_S)
 
     def _go(self, spot: Spot, start: int) -> None:
@@ -261,7 +263,7 @@ class Fetcher:
                 low, high = self.watermarks(spot)
                 msg = f"{self._place(spot)} has the records {low} to {high}, {start} is asked for"
                 raise RecordsGone(msg, hint="were records deleted, or the topic made again?")
-            elif not error.retriable() and error.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
+            elif not away(error):
                 self._at = None
                 raise translated(error, self._place(spot), self._trouble.last)
 
