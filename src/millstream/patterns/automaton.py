@@ -68,12 +68,14 @@ class State:
         edges: The ways on, the preferred ones first.
         pending: Whether a run here matches when its time is up.
         patience: How long after its last event a run here can still go on.
+        unfinished: Whether a pending run here also waits for more, and so runs out of time, too.
     """
 
     name: str
     edges: tuple[Edge, ...]
     pending: bool = False
     patience: int | None = None
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +272,11 @@ def _expire(automaton: Automaton, key: Key, now: int, result: _Result) -> Key:
         rest = [run for run in key.runs if all(run is not one for one in ended)]
         complete: list[Match] = []
         for run in ended:
-            pending = automaton.states[run.state].pending
-            match = Match(run.history, moment, run.taken.event.number, timed_out=not pending)
-            (complete if pending else result.timed_out).append(match)
+            state = automaton.states[run.state]
+            match = Match(run.history, moment, run.taken.event.number)
+            complete += [match] if state.pending else []
+            if not state.pending or state.unfinished:
+                result.timed_out.append(replace(match, timed_out=True))
         if automaton.prefers:
             key, _, _ = _prefer(automaton, [*rest, *key.held], moment, result)
         else:

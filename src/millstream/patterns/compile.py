@@ -12,6 +12,7 @@ from millstream.patterns.automaton import END, Automaton, Edge, State
 from millstream.patterns.blocks import all_blocks
 from millstream.patterns.checks import check, check_reached, endless
 from millstream.patterns.conditions import Owner
+from millstream.patterns.merging import merged
 from millstream.patterns.parts import Guard, Parts, micros
 from millstream.patterns.pattern import Pattern
 from millstream.patterns.preferred import PreferredWays
@@ -27,6 +28,7 @@ def compile_pattern(
     *,
     strict: bool = False,
     compat: str | None = None,
+    merges: bool = True,
 ) -> Automaton:
     """Return the automaton of a pattern, checked against its events' columns if they are known.
 
@@ -35,6 +37,7 @@ def compile_pattern(
         schema: The columns of the events.
         strict: Refuse a pattern whose runs may live for ever, instead of warning.
         compat: "bobocep" for the rules of BoboCEP.
+        merges: Let a run wait in several states at once, instead of forking.
 
     Raises:
         PatternError: The pattern can never match, or a condition cannot be tested.
@@ -51,7 +54,8 @@ def compile_pattern(
     warnings = tuple(endless(pattern))
     if strict and warnings:
         raise UnboundedState(warnings[0], hint=_LIMIT, where=pattern.where)
-    return replace(automaton, warnings=warnings)
+    automaton = replace(automaton, warnings=warnings)
+    return merged(automaton) if merges else automaton
 
 
 class Build:

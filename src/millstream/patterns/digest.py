@@ -41,7 +41,7 @@ def _plain(value: Any) -> Any:
         return {
             field.name: _plain(getattr(value, field.name))
             for field in fields(value)
-            if field.name not in ("warnings", "renumbered")
+            if field.name not in ("warnings", "renumbered", "unfinished")
         }
     if isinstance(value, frozenset | set):
         return sorted(value)

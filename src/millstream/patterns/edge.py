@@ -112,7 +112,8 @@ class EdgePattern:
         """
         _check(pattern)
         keys = _spelled(pattern.keys if pattern.keys is not None else tuple(key), schema)
-        automaton = compile_pattern(pattern, schema)
+        # Watchers find themselves in which states a run waits at once.
+        automaton = compile_pattern(pattern, schema, merges=False)
         if emit is not None and pattern.output is None:
             pattern = replace(pattern, output=emit)
         emitted = Emitted.of(pattern, schema, time, keys)

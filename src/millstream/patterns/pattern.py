@@ -305,7 +305,7 @@ class Pattern:
         from millstream.patterns.compile import compile_pattern
         from millstream.patterns.explain import Explanation
 
-        return Explanation(compile_pattern(self))
+        return Explanation(compile_pattern(self, merges=False))
 
     # Inside
 

@@ -11,7 +11,7 @@ from millstream.patterns.automaton import END, Edge, State
 
 def minimal(states: list[State], start: list[Edge]) -> tuple[tuple[State, ...], tuple[Edge, ...]]:
     """Return an equal automaton with the fewest states, numbered as they are reached."""
-    classes = _classes(states)
+    classes = classes_of(states)
     order: dict[int, int] = {}
     waiting = [edge.target for edge in start]
     while waiting:
@@ -32,7 +32,7 @@ def minimal(states: list[State], start: list[Edge]) -> tuple[tuple[State, ...], 
     return kept, _distinct([moved(edge) for edge in start])
 
 
-def _classes(states: list[State]) -> list[int]:
+def classes_of(states: list[State]) -> list[int]:
     """Return for each state the class of those that it cannot be distinguished from.
 
     A class is split when members lead to different classes. Only states that lead to one whose
@@ -74,7 +74,7 @@ def _grouped(pairs: Iterable[tuple[Any, int]]) -> dict[Any, set[int]]:
 def _kind(state: State) -> tuple[object, ...]:
     """Return what a state is, but for where its edges lead."""
     edges = tuple(replace(edge, target=END if edge.target == END else 0) for edge in state.edges)
-    return state.pending, state.patience, edges
+    return state.pending, state.patience, state.unfinished, edges
 
 
 def _targets(state: State, classes: list[int]) -> tuple[int, ...]:

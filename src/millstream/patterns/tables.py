@@ -166,7 +166,8 @@ def _waiting(automaton: Automaton, place: int) -> tuple[int, int]:
     if place == len(automaton.states):
         return 0, -1
     state = automaton.states[place]
-    return int(state.pending), -1 if state.patience is None else state.patience
+    pending = int(state.pending) + int(state.unfinished)
+    return pending, -1 if state.patience is None else state.patience
 
 
 def _registers(automaton: Automaton, kinds: Sequence[Kind]) -> tuple[list[list[int]], int]:

@@ -269,6 +269,27 @@ def test_a_run_whose_time_is_up_is_an_output_of_its_own():
     assert [(places(one), one.at, one.timed_out) for one in late] == [("0 1", 3_000_000, True)]
 
 
+def test_a_run_that_waits_for_two_blocks_runs_out_of_time_once():  # a o? b
+    pattern = a.followed_by(*on("o")).optional().followed_by(*on("b")).within("3 seconds")
+    matches, late = run(compile_pattern(pattern), rows("axxx"))
+    assert (matches, [places(one) for one in late]) == ([], ["0"])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        a.followed_by(*on("o")).optional().followed_by(*on("b")),
+        a.followed_by(*on("b")).one_or_more().followed_by(*on("c")),
+        a.followed_by(*on("b")).zero_or_more().followed_by_any(*on("c")),
+        a.followed_by(*on("b")).times(2, 4).combinations().followed_by(*on("c")),
+    ],
+    ids=["optional", "loop", "any", "combinations"],
+)
+def test_an_event_that_meets_nothing_forks_no_run(pattern):
+    assert compile_pattern(pattern).quiet
+    assert not compile_pattern(pattern, merges=False).quiet
+
+
 def test_within_between_two_blocks():  # a followed by b at most 2 s later, followed by c
     pattern = a.followed_by(*on("b"), within="2 seconds").followed_by(*on("c"))
     assert found(pattern, "abxxxc") == ["0 1 5"]

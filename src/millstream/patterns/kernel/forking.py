@@ -102,7 +102,7 @@ def match_keys(
             counters[C_ENTERED], counters[C_EVENT] = 1, first(events.ends, key)
         if not match_events(rules, events, key, pool, work):
             return False
-        if is_crowded(pool, work, counters[C_LIVE] + room):
+        if is_crowded(pool, work, 2 * counters[C_LIVE] + room):
             return False
         expire(rules, events, watermark, pool, work)
         if watermark >= FOREVER:
@@ -123,7 +123,7 @@ def match_events(rules: Rules, events: Events, key: int, pool: Pool, work: Work)
         now = events.times[event]
         if counters[C_MOVING] == 0:
             if settings[LAZY] == 0 and counters[C_SOONEST] <= now:
-                if is_crowded(pool, work, counters[C_LIVE] + settings[ROOM]):
+                if is_crowded(pool, work, 2 * counters[C_LIVE] + settings[ROOM]):
                     return False
                 expire(rules, events, now, pool, work)
             set_aside(rules, events.masks[event], pool)
@@ -299,11 +299,11 @@ def deadline(rules: Rules, run: Table) -> int:
 
 @compiled
 def end(rules: Rules, events: Events, run: Table, moment: int, work: Work) -> None:
-    """Note what becomes of a run whose time is up: a match if it is pending, else late."""
-    number = events.numbers[work.nodes[run[NODE], EVENT]]
-    if rules.states[run[STATE], PENDING] == 1:
+    """Note what becomes of a run whose time is up: a match if it is pending, else late, or both."""
+    number, pending = events.numbers[work.nodes[run[NODE], EVENT]], rules.states[run[STATE], PENDING]
+    if pending != 0:
         complete(rules, run, moment, number, work)
-    elif rules.settings[LATE_WANTED] == 1:
+    if pending != 1 and rules.settings[LATE_WANTED] == 1:
         record(work.found, work.counters[C_FOUND], run, moment, number, 1)
         work.counters[C_FOUND] += 1
 

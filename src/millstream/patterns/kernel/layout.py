@@ -19,7 +19,8 @@ NEED, FORBID, TAKE, TARGET, COMPLETES, BEFORE, ASK, DENY, ASK_END, EDGE_WIDTH = 
 # Asks: a test of the history, and its bit in the masks of events.
 TEST, BIT, ASK_WIDTH = range(3)
 
-# States: their edges are edges[FIRST_EDGE:EDGE_END]. The last state is the start.
+# States: their edges are edges[FIRST_EDGE:EDGE_END]. The last state is the start. A run that is
+# pending matches when its time is up; where PENDING is 2, it also is late.
 FIRST_EDGE, EDGE_END, PENDING, PATIENCE, STATE_WIDTH = range(5)
 
 # Steps of programs.
