@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -18,7 +19,8 @@ from millstream.patterns.automaton import FOREVER, Automaton, Event, Key, advanc
 from millstream.patterns.batches import Batch, Found
 from millstream.patterns.events import met, micros, values
 from millstream.patterns.match_recognize import read
-from millstream.patterns.matcher import Matcher, PlainMatcher, matcher, remembering
+from millstream.patterns.matcher import KernelMatcher, Matcher, PlainMatcher, matcher, remembering
+from millstream.patterns.reading import read_later
 from millstream.patterns.starts import numbered, placed, vain
 from millstream.patterns.tables import MOST_TABLED, tables
 from property.patterns_random import streams, table
@@ -274,6 +276,56 @@ def test_a_table_for_all_rows_finds_what_runs_find_and_when(tree, rows, keys, sk
 
 
 @settings(max_examples=300)
+@given(tree=trees(PLAIN), rows=streams(10), skip=st.sampled_from(SKIPS), data=st.data())
+def test_a_table_on_a_stream_finds_in_every_batch_what_runs_find(tree, rows, skip, data):
+    """Also where some batches were matched by runs, as an earlier release did."""
+    used = [name for name in PLAIN if name in text(tree).replace("PERMUTE", "")]
+    defines = ", ".join(f"{name} AS {DEFINE[name][0]}" for name in used if DEFINE[name][0])
+    sql = (
+        f"SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at AFTER MATCH SKIP {skip} "
+        f"PATTERN ({text(tree)}) DEFINE {defines or 'F AS TRUE'})"
+    )
+    automaton = read(sql)[1].automaton
+    assume(len(automaton.states) < MOST_TABLED)
+    types = [pa.int64()] * len(automaton.values)
+    runs = replace(tables(automaton, types), forgetful=False)
+    made = [
+        matcher(automaton, types),
+        remembering(automaton, PlainMatcher(automaton)),
+        remembering(automaton, KernelMatcher(runs, automaton)),
+    ]
+    keyed = [data.draw(st.sampled_from("kl")) for _ in rows]
+    whole = table(rows).append_column("number", pa.array(range(len(rows)), pa.int64()))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    old, kept = data.draw(st.integers(0, len(cuts))), None
+    shown: list[list[Any]] = [[], []]
+    try:
+        for place, one in enumerate(made[:2]):
+            kept = one.empty(pa.string(), whole.schema)
+            for number, (first, last) in enumerate(
+                zip([0, *cuts, len(rows)], [*cuts, len(rows), len(rows)], strict=True)
+            ):
+                now = made[2] if place == 0 and number < old else one
+                part = whole.slice(first, last - first)
+                masks = met(automaton, part).astype("int64")
+                times = micros(part.column("at"))
+                batch = Batch(
+                    pa.array(keyed[first:last], pa.string()),
+                    times,
+                    masks,
+                    values(automaton, part),
+                    part,
+                )
+                mark = FOREVER if number > len(cuts) else 0
+                kept, found = now.process(now.load(now.dump(kept)), batch, mark)
+                shown[place].append(by_start(found))
+            assert kept.live == 0
+    except ConditionFailed:
+        return
+    assert shown[0] == shown[1]
+
+
+@settings(max_examples=300)
 @given(tree=trees(PLAIN, empty=True), rows=streams(8), skip=st.sampled_from(SKIPS[:2]))
 @example(tree=("rep", ("var", "A"), (0, None), True), rows=[{"at": 0, "x": 1}], skip=SKIPS[0])
 def test_rows_at_which_nothing_matches_are_empty_matches_or_unmatched(tree, rows, skip):
@@ -315,6 +367,10 @@ def found_or_refused(made: Matcher, batch: Batch) -> list[tuple[Any, ...]] | str
         found = made.process(made.empty(pa.string(), batch.rows.schema), batch, FOREVER)[1]
     except ConditionFailed:
         return "refused"
+    return by_start(found)
+
+
+def by_start(found: Found) -> list[tuple[Any, ...]]:
     numbers = found.rows.column("number").to_pylist()
     return sorted(
         (found.keys[place].as_py(), numbers[a:z], found.blocks[a:z].tolist(), int(found.at[place]))
@@ -333,6 +389,40 @@ def test_a_loop_that_never_ends_costs_no_more_than_its_rows():
     kept, found = made.process(made.empty(pa.string(), batch.rows.schema), batch, FOREVER)
     # Runs would be moved 20 billion times, which takes minutes.
     assert (len(found), kept.live) == (0, 0)
+
+
+def test_a_loop_that_never_ends_costs_no_more_than_its_rows_on_a_stream():
+    sql = (
+        "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at PATTERN (A+ B) DEFINE A AS x = 0, B AS x = 1)"
+    )
+    automaton = read(sql)[1].automaton
+    made, rows = matcher(automaton, []), 40_000
+    times = np.arange(rows)
+    kept = made.empty(pa.string(), pa.schema([("number", pa.int64())]))
+    for first in range(0, 5 * rows, rows):
+        table_of = pa.table({"number": times + first})
+        batch = Batch(pa.repeat("k", rows), times + first, times * 0 + 1, [], table_of)
+        kept, found = made.process(made.load(made.dump(kept)), batch, 0)
+        assert len(found) == 0
+    last = Batch(
+        pa.repeat("k", 1), times[:1] + 9**9, times[:1] + 2, [], pa.table({"number": [9**9]})
+    )
+    kept, found = made.process(kept, last, 0)
+    assert (len(found), len(found.rows), kept.live) == (1, 5 * rows + 1, 0)
+
+
+def test_runs_are_told_apart_by_registers_that_are_still_read():
+    """Behind the first B nothing reads what A was: runs that took other rows for A are one."""
+    sql = (
+        "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at PATTERN (A+ B C D) WITHIN INTERVAL '1' DAY "
+        "DEFINE A AS x = 0, B AS x < LAST(A.x) + 5 OR SUM(A.x) > 3, C AS x = 2, D AS x = LAST(C.x))"
+    )
+    automaton = read(sql)[1].automaton
+    later = [{automaton.registers[one].function for one in some} for some in read_later(automaton)]
+    waits = [state.name for state in automaton.states]
+    assert later[waits.index("A or B")] == {"last", "sum"}
+    assert later[waits.index("C")] == set()
+    assert later[waits.index("D")] == {"last"}
 
 
 def regexes() -> st.SearchStrategy[str]:

@@ -33,6 +33,17 @@ class Batch:
     def __len__(self) -> int:
         return len(self.times)
 
+    def select(self, chosen: Truths) -> Batch:
+        """Return the events for which `chosen` holds."""
+        some = pa.array(chosen)
+        return Batch(
+            self.keys.filter(some),
+            self.times[chosen],
+            self.masks[chosen],
+            [column.filter(some) for column in self.values],
+            self.rows.filter(some),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -79,6 +90,22 @@ class Found:
             self.blocks[rows],
             self.rows.take(pa.array(kept)),
             None if self.numbers is None else self.numbers[chosen],
+        )
+
+    def joined(self, other: Found) -> Found:
+        """Return these and others."""
+        numbers = None
+        if self.numbers is not None and other.numbers is not None:
+            numbers = np.concatenate([self.numbers, other.numbers])
+        return Found(
+            pa.concat_arrays([self.keys, other.keys]),
+            np.concatenate([self.at, other.at]),
+            np.concatenate([self.started, other.started]),
+            np.concatenate([self.late, other.late]),
+            np.concatenate([self.ends, other.ends + len(self.rows)]),
+            np.concatenate([self.blocks, other.blocks]),
+            pa.concat_tables([self.rows, other.rows]),
+            numbers,
         )
 
     def prefixes(self) -> Found:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from millstream.patterns import plain, shard
+from millstream.patterns import plain, shard, tabled
 from millstream.patterns.automaton import Automaton, deadline
 from millstream.patterns.batches import Batch, Found
 from millstream.patterns.landing import check_landings
@@ -55,7 +55,8 @@ class KernelMatcher:
 
     def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]:
         assert isinstance(kept, shard.Shard)
-        after, found = shard.process(self.tables, kept, batch, watermark)
+        process = tabled.process if self.tables.forgetful else shard.process
+        after, found = process(self.tables, kept, batch, watermark)
         check_landings(self.automaton, found)
         return after, found
 

@@ -18,14 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InternalError
-from millstream.patterns.automaton import FOREVER
-from millstream.patterns.batches import Batch, Found, Numbers, table_bytes, table_of
+from millstream.patterns.batches import Batch, Found, Numbers, Truths, table_bytes, table_of
 from millstream.patterns.kernel import layout
 from millstream.patterns.kernel.forking import match_forking
 from millstream.patterns.kernel.matches import mark_reachable, unroll
 from millstream.patterns.kernel.preferring import match_preferring
 from millstream.patterns.kernel.records import Carried, Events, Outcome, Table
-from millstream.patterns.kernel.whole import match_whole
 from millstream.patterns.tables import Tables
 
 #: What the bytes of a shard begin with: a mark and the version of what follows.
@@ -76,7 +74,9 @@ def empty(tables: Tables, keys: pa.DataType, rows: pa.Schema) -> Shard:
 
 def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple[Shard, Found]:
     """Return a shard after a batch of events and its watermark, and what was found."""
-    keys, order, ends = _by_key(shard, batch)
+    keys, places = by_key(shard, batch)
+    order = np.argsort(places, kind="stable").astype(np.int64)
+    ends = ends_of(places[order], len(keys))
     texts = Texts.of(tables, shard.words, batch.values)
     numbers = np.concatenate([shard.numbers, shard.sequence + order])
     events = Events(
@@ -89,43 +89,29 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
     )
     carried = Carried(
         texts.entered(shard.runs),
-        _ends(shard.runs[:, layout.KEY], len(ends)),
+        ends_of(shard.runs[:, layout.KEY], len(ends)),
         shard.held,
-        _ends(shard.held[:, layout.M_KEY], len(ends)),
+        ends_of(shard.held[:, layout.M_KEY], len(ends)),
         _roomy(shard.nodes),
         len(shard.nodes),
     )
-    if tables.forgetful and watermark >= FOREVER and not shard.sequence and _fits(tables, ends):
-        outcome = match_whole(tables.rules, events, carried)
-    else:
-        match = match_preferring if tables.prefers else match_forking
-        outcome = match(tables.rules, events, carried, watermark)
-    rows = _Rows(shard.rows, batch.rows, order)
-    results = _found(outcome, keys, rows)
+    match = match_preferring if tables.prefers else match_forking
+    outcome = match(tables.rules, events, carried, watermark)
+    rows = Rows(shard.rows, batch.rows, order)
+    results = found_of(outcome, keys, rows)
     kept = _kept(outcome, keys, rows, numbers)
     words = texts.left(kept[1])
     return Shard(*kept, words, shard.sequence + len(batch)), results
 
 
-#: How many numbers a table of rows and states has at most: 256 MB.
-_LARGEST: Final = 2**27
-
-
-def _fits(tables: Tables, ends: Numbers) -> bool:
-    """Tell whether a table of the rows and states of the largest key is not too large."""
-    longest = int(np.diff(ends, prepend=0).max(initial=0))
-    return longest * len(tables.rules.states) <= _LARGEST
-
-
-def _by_key(shard: Shard, batch: Batch) -> tuple[pa.Array, Numbers, Numbers]:
-    """Return all keys, known ones first, the order of events by key, and where each key's end."""
+def by_key(shard: Shard, batch: Batch) -> tuple[pa.Array, Numbers]:
+    """Return all keys, known ones first, and the place of each event's key among them."""
     both = pa.concat_arrays([shard.keys, batch.keys.cast(shard.keys.type)]).dictionary_encode()
     places: Numbers = both.indices.to_numpy()[len(shard.keys) :].astype(np.int64)
-    order = np.argsort(places, kind="stable").astype(np.int64)
-    return both.dictionary, order, _ends(places[order], len(both.dictionary))
+    return both.dictionary, places
 
 
-def _ends(keys: Numbers, count: int) -> Numbers:
+def ends_of(keys: Numbers, count: int) -> Numbers:
     """Return where the rows of each key end, given the keys in order."""
     found: Numbers = np.searchsorted(keys, np.arange(count), side="right").astype(np.int64)
     return found
@@ -220,7 +206,7 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class Rows:
     """The rows that nodes speak of: those kept from before, then the new ones by key."""
 
     old: pa.Table
@@ -238,7 +224,8 @@ class _Rows:
         return pa.concat_tables([self.old, self.new.cast(self.old.schema)]).take(pa.array(moved))
 
 
-def _found(outcome: Outcome, keys: pa.Array, rows: _Rows) -> Found:
+def found_of(outcome: Outcome, keys: pa.Array, rows: Rows) -> Found:
+    """Return the matches of an outcome with their histories."""
     found = outcome.found
     ends = np.cumsum(found[:, layout.M_LENGTH]).astype(np.int64)
     total = int(ends[-1]) if len(ends) else 0
@@ -257,7 +244,7 @@ def _found(outcome: Outcome, keys: pa.Array, rows: _Rows) -> Found:
 
 
 def _kept(
-    outcome: Outcome, keys: pa.Array, rows: _Rows, numbers: Numbers
+    outcome: Outcome, keys: pa.Array, rows: Rows, numbers: Numbers
 ) -> tuple[pa.Array, Table, Table, Table, pa.Table, Numbers]:
     """Return the keys, runs, held matches, nodes, rows and numbers that are still needed."""
     runs, held = outcome.runs.copy(), outcome.held.copy()
@@ -275,6 +262,37 @@ def _kept(
     runs[:, layout.KEY] = np.searchsorted(used, runs[:, layout.KEY])
     held[:, layout.M_KEY] = np.searchsorted(used, held[:, layout.M_KEY])
     return keys.take(pa.array(used)), runs, held, left, rows.take(events), numbers[events]
+
+
+def selected(shard: Shard, chosen: Truths) -> Shard:
+    """Return what a shard keeps of some of its keys."""
+    runs, held = shard.runs[chosen[shard.runs[:, layout.KEY]]], shard.held
+    held = held[chosen[held[:, layout.M_KEY]]]
+    rows = Rows(shard.rows.slice(0, 0), shard.rows, np.arange(len(shard.rows)))
+    kept = _kept(Outcome(runs, held, shard.nodes, held), shard.keys, rows, shard.numbers)
+    return Shard(*kept, shard.words, shard.sequence)
+
+
+def together(one: Shard, other: Shard) -> Shard:
+    """Return what two shards of a pattern without registers keep, which have no key in common."""
+    keys, nodes, rows = len(one.keys), len(one.nodes), len(one.rows)
+    runs, held, links = other.runs.copy(), other.held.copy(), other.nodes.copy()
+    runs[:, layout.KEY] += keys
+    runs[:, layout.NODE] += nodes
+    held[:, layout.M_KEY] += keys
+    held[:, layout.M_NODE] += nodes
+    links[:, layout.EVENT] += rows
+    links[links[:, layout.BEFORE_NODE] >= 0, layout.BEFORE_NODE] += nodes
+    return Shard(
+        pa.concat_arrays([one.keys, other.keys]),
+        np.concatenate([one.runs, runs]),
+        np.concatenate([one.held, held]),
+        np.concatenate([one.nodes, links]),
+        pa.concat_tables([one.rows, other.rows]),
+        np.concatenate([one.numbers, other.numbers]),
+        one.words,
+        max(one.sequence, other.sequence),
+    )
 
 
 def soonest(tables: Tables, shard: Shard) -> int | None:

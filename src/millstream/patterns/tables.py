@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from millstream.patterns.automaton import END, Automaton, Edge
 from millstream.patterns.kernel import layout, opcodes
 from millstream.patterns.kernel.records import Rules, Table
 from millstream.patterns.program import Kind, Unsupported, program, register_kind
+from millstream.patterns.reading import read_later
 
 _SKIPS = {
     "none": layout.NO_SKIP,
@@ -98,11 +99,12 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
     groups = [*(state.edges for state in automaton.states), automaton.start]
     edges = [_edge(automaton, edge, asks) for group in groups for edge in group]
     edge_ends = np.cumsum([0, *(len(group) for group in groups)])
+    registers, extra = _registers(automaton, kinds)
+    read = _read(automaton, registers, extra)
     states = [
-        (edge_ends[place], edge_ends[place + 1], *_waiting(automaton, place))
+        (edge_ends[place], edge_ends[place + 1], *_waiting(automaton, place), read[place])
         for place in range(len(groups))
     ]
-    registers, extra = _registers(automaton, kinds)
     rules = Rules(
         edges=_table(edges, layout.EDGE_WIDTH),
         states=_table(states, layout.STATE_WIDTH),
@@ -139,7 +141,7 @@ def _table(rows: Sequence[Sequence[int]], width: int) -> Table:
     return np.array(rows, np.int64).reshape(len(rows), width)
 
 
-def _bits(numbers: Sequence[int] | frozenset[int]) -> int:
+def _bits(numbers: Collection[int]) -> int:
     return sum(1 << number for number in numbers)
 
 
@@ -168,6 +170,17 @@ def _waiting(automaton: Automaton, place: int) -> tuple[int, int]:
     state = automaton.states[place]
     pending = int(state.pending) + int(state.unfinished)
     return pending, -1 if state.patience is None else state.patience
+
+
+def _read(automaton: Automaton, registers: list[list[int]], extra: int) -> list[int]:
+    """Return for each state the slots of registers that are still read, and for the start all."""
+    if len(registers) + extra > MOST:
+        return [-1] * (len(automaton.states) + 1)
+    found = []
+    for later in read_later(automaton):
+        beside = [registers[at][layout.BESIDE] for at in later if not automaton.registers[at].back]
+        found.append(_bits({*later, *(slot for slot in beside if slot >= 0)}))
+    return [*found, -1]
 
 
 def _registers(automaton: Automaton, kinds: Sequence[Kind]) -> tuple[list[list[int]], int]:

@@ -300,7 +300,10 @@ def deadline(rules: Rules, run: Table) -> int:
 @compiled
 def end(rules: Rules, events: Events, run: Table, moment: int, work: Work) -> None:
     """Note what becomes of a run whose time is up: a match if it is pending, else late, or both."""
-    number, pending = events.numbers[work.nodes[run[NODE], EVENT]], rules.states[run[STATE], PENDING]
+    number, pending = (
+        events.numbers[work.nodes[run[NODE], EVENT]],
+        rules.states[run[STATE], PENDING],
+    )
     if pending != 0:
         complete(rules, run, moment, number, work)
     if pending != 1 and rules.settings[LATE_WANTED] == 1:

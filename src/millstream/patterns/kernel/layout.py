@@ -20,8 +20,9 @@ NEED, FORBID, TAKE, TARGET, COMPLETES, BEFORE, ASK, DENY, ASK_END, EDGE_WIDTH = 
 TEST, BIT, ASK_WIDTH = range(3)
 
 # States: their edges are edges[FIRST_EDGE:EDGE_END]. The last state is the start. A run that is
-# pending matches when its time is up; where PENDING is 2, it also is late.
-FIRST_EDGE, EDGE_END, PENDING, PATIENCE, STATE_WIDTH = range(5)
+# pending matches when its time is up; where PENDING is 2, it also is late. READ are the registers
+# whose content is still read; -1 for all.
+FIRST_EDGE, EDGE_END, PENDING, PATIENCE, READ, STATE_WIDTH = range(6)
 
 # Steps of programs.
 OPERATION, IS_REAL, ARGUMENT, STEP_WIDTH = range(4)

@@ -191,7 +191,7 @@ def follow(rules: Rules, events: Events, event: int, state: int, runs: Run, work
             hold(after.whole, at, events.numbers[events.base + event], work)
         if edge[TARGET] >= 0:
             after.whole[STATE] = edge[TARGET]
-            if not is_known(runs.whole, slot):
+            if not is_known(runs.whole, slot, rules.states[edge[TARGET], READ]):
                 counters[C_RUNS] += 1
         if edge[COMPLETES] == 1:
             return True
@@ -199,22 +199,29 @@ def follow(rules: Rules, events: Events, event: int, state: int, runs: Run, work
 
 
 @compiled
-def is_known(runs: Table, place: int) -> bool:
+def is_known(runs: Table, place: int, read: int) -> bool:
     """Tell whether a run that began with this one is in the same state and remembers the same.
 
-    If so, that one is preferred for ever.
+    If so, that one is preferred for ever. Registers count that are still read.
     """
     other = place - 1
     while other >= 0 and runs[other, START] == runs[place, START]:
-        same = runs[other, STATE] == runs[place, STATE] and runs[other, NULLS] == runs[place, NULLS]
-        at = REGISTERS
-        while same and at < runs.shape[1]:
-            same = runs[other, at] == runs[place, at]
-            at += 1
-        if same:
+        if runs[other, STATE] == runs[place, STATE] and is_equal(runs[other], runs[place], read):
             return True
         other -= 1
     return False
+
+
+@compiled
+def is_equal(one: Table, other: Table, read: int) -> bool:
+    """Tell whether two runs remember the same in the registers that are still read."""
+    if (one[NULLS] ^ other[NULLS]) & read != 0:
+        return False
+    for at in range(one.shape[0] - REGISTERS):
+        wanted = read == -1 or (read >> at) & 1 == 1
+        if wanted and one[REGISTERS + at] != other[REGISTERS + at]:
+            return False
+    return True
 
 
 @compiled

@@ -4,6 +4,10 @@ Where conditions look at rows alone, what becomes of a run depends on its state 
 come, and not on how it got there. So the table says for each row and state which edge a run takes
 there, if it becomes a match at all: the first open one that leads to a match. It is filled from the
 last row on; the cost is that of the rows times the states, however long runs are.
+
+On a stream rows are still to come, so a state behind the last row is *undecided*, and so is one whose
+first open edge that may lead to a match leads to an undecided one. Matching ends at the first start
+that is undecided: it, and the rows behind it, come again with the next batch.
 """
 
 from __future__ import annotations
@@ -20,17 +24,18 @@ from millstream.patterns.kernel.records import Carried, Events, Outcome, Rules, 
 from millstream.patterns.kernel.space import count, first, is_full, larger, outcome, workspace
 
 Choices = np.ndarray[Any, np.dtype[np.int16]]
-#: No edge leads to a match.
-NOTHING = -1
+#: What becomes of a state: no edge leads to a match, one does, or that is not known yet.
+NOTHING, MATCH, UNDECIDED = range(3)
 
 
 class Ways(NamedTuple):
     """What is known of the rows of a key.
 
     `choices` has for each row and state the edge to take, counted from the first of the state,
-    doubled, and one more if the match ends there. `gone` is for each row the one at which nothing
-    that was preferred to its match is left; `ahead` the same for each state, for this row and the
-    next. `leads` says whether a state leads to a match.
+    doubled, and one more if the match ends there; -1 if none leads to a match, -2 if that is
+    undecided. `gone` is for each row the one at which nothing that was preferred to its match is
+    left; `ahead` the same for each state, for this row and the next. `leads` says what becomes of a
+    state.
     """
 
     choices: Choices
@@ -39,11 +44,17 @@ class Ways(NamedTuple):
     leads: Table
 
 
+class Decided(NamedTuple):
+    """What was found, and for each key the first row that is undecided."""
+
+    outcome: Outcome
+    left: Table
+
+
 @entry
-def match_whole(rules: Rules, events: Events, carried: Carried) -> Outcome:
-    """Match all events of a shard that keeps nothing, key after key."""
+def match_whole(rules: Rules, events: Events, carried: Carried, ended: bool) -> Decided:
+    """Match all events of a shard that are not decided, key after key; `ended`, no others come."""
     work = workspace(rules, carried)
-    decide_tests(rules, events, work)
     longest = 0
     for key in range(events.ends.shape[0]):
         longest = max(longest, count(events.ends, key))
@@ -54,15 +65,22 @@ def match_whole(rules: Rules, events: Events, carried: Carried) -> Outcome:
         np.empty((2, states), np.int64),
         np.empty((2, states), np.int64),
     )
+    left = np.empty(events.ends.shape[0], np.int64)
     for key in range(events.ends.shape[0]):
-        fill(rules, events, first(events.ends, key), events.ends[key], ways)
-        work = walk(rules, events, key, ways, work)
-    return outcome(work)
+        fill(rules, events, first(events.ends, key), events.ends[key], ended, ways)
+        work = walk(rules, events, key, ways, work, left)
+    return Decided(outcome(work), left)
+
+
+@entry
+def decide_tests(rules: Rules, events: Events, carried: Carried) -> None:
+    """Take the bits of tests out of the masks where what programs say of the row does not hold."""
+    take_out(rules, events, workspace(rules, carried))
 
 
 @compiled
-def decide_tests(rules: Rules, events: Events, work: Work) -> None:
-    """Take the bits of tests out of the masks where what programs say of the row does not hold."""
+def take_out(rules: Rules, events: Events, work: Work) -> None:
+    """Ask the programs, test after test."""
     for test in range(rules.program_ends.shape[0] - 1):
         if rules.program_ends[test] == rules.program_ends[test + 1]:
             continue
@@ -75,11 +93,11 @@ def decide_tests(rules: Rules, events: Events, work: Work) -> None:
 
 
 @compiled
-def fill(rules: Rules, events: Events, start: int, end: int, ways: Ways) -> None:
+def fill(rules: Rules, events: Events, start: int, end: int, ended: bool, ways: Ways) -> None:
     """Fill the table for the rows of a key, from the last to the first."""
     states = rules.states.shape[0]
     for state in range(states):
-        ways.leads[end & 1, state] = 0
+        ways.leads[end & 1, state] = NOTHING if ended else UNDECIDED
         ways.ahead[end & 1, state] = NEVER
     for event in range(end - 1, start - 1, -1):
         for state in range(states):
@@ -93,7 +111,7 @@ def fill(rules: Rules, events: Events, start: int, end: int, ways: Ways) -> None
 def choose(rules: Rules, mask: int, event: int, state: int, ways: Ways) -> int:
     """Return which edge a run takes in a state at a row, and note what the next row needs."""
     now, after = event & 1, 1 - (event & 1)
-    gone, found = int64(event), int64(NOTHING)
+    gone, found, leads = int64(event), int64(-1), int64(NOTHING)
     begun = rules.states[state, FIRST_EDGE]
     for place in range(begun, rules.states[state, EDGE_END]):
         edge = rules.edges[place]
@@ -101,25 +119,29 @@ def choose(rules: Rules, mask: int, event: int, state: int, ways: Ways) -> int:
             continue
         if edge[TARGET] >= 0:
             gone = max(gone, ways.ahead[after, edge[TARGET]])
-            if ways.leads[after, edge[TARGET]] == 1:
-                found = 2 * (place - begun)
+            leads = ways.leads[after, edge[TARGET]]
+            if leads != NOTHING:
+                found = 2 * (place - begun) if leads == MATCH else int64(-2)
                 break
         if edge[COMPLETES] == 1:
-            found = 2 * (place - begun) + 1
+            found, leads = 2 * (place - begun) + 1, int64(MATCH)
             break
     ways.ahead[now, state] = gone
-    ways.leads[now, state] = 0 if found == NOTHING else 1
+    ways.leads[now, state] = leads
     return found
 
 
 @allocating
-def walk(rules: Rules, events: Events, key: int, ways: Ways, work: Work) -> Work:
+def walk(rules: Rules, events: Events, key: int, ways: Ways, work: Work, left: Table) -> Work:
     """Note the matches of a key, the next where the skip of the one before leads."""
     start, states = first(events.ends, key), rules.states.shape[0]
     place, certain = start, int64(0)
     while place < events.ends[key]:
+        choice = ways.choices[place - start, states - 1]
+        if choice == -2:
+            break
         certain = max(certain, ways.gone[place - start])
-        if ways.choices[place - start, states - 1] == NOTHING:
+        if choice == -1:
             place += 1
             continue
         run = work.run.whole
@@ -144,6 +166,7 @@ def walk(rules: Rules, events: Events, key: int, ways: Ways, work: Work) -> Work
         record(work.found, work.counters[C_FOUND], run, known, ended, 0)
         work.counters[C_FOUND] += 1
         place = next_start(rules.settings[SKIP], place, event, landing)
+    left[key] = place
     return work
 
 
