@@ -79,7 +79,7 @@ def _by_key(shard: Shard, batch: Batch) -> tuple[pa.Array, Numbers, Numbers]:
 def _rows(shard: Shard, batch: Batch) -> pa.Table:
     """Return the rows that are kept, in the order of runs, and then the new ones."""
     if not len(shard.runs):
-        return batch.rows.cast(shard.rows.schema)
+        return batch.rows
     places = shard.nodes[shard.runs[:, layout.NODE], layout.EVENT]
     return pa.concat_tables([shard.rows.take(pa.array(places)), batch.rows.cast(shard.rows.schema)])
 

@@ -88,15 +88,20 @@ CLAUSE = """
         PATTERN (a b+ c?) WITHIN INTERVAL '30' SECOND
         DEFINE a AS x >= 2, b AS x < PREV(x) OR x < LAST(b.x, 1) OR name = 'b', c AS x > a.x
     )"""
-NAMES = ("registers", "held", "late", "decimals", "python", "sql")
+#: Without a limit in time, of which undecided rows are kept.
+PLAIN_CLAUSE = """
+    SELECT * FROM events MATCH_RECOGNIZE (
+        PARTITION BY key ORDER BY at MEASURES FIRST(a.x) AS f AFTER MATCH SKIP TO NEXT ROW
+        PATTERN (a b* c) DEFINE a AS x >= 2, b AS x <> PREV(x) OR name = 'b', c AS x = 0
+    )"""
+CLAUSES = {"sql": CLAUSE, "rows": PLAIN_CLAUSE}
+NAMES = ("registers", "held", "late", "decimals", "python", "sql", "rows")
 
 
 def automaton(name: str) -> Automaton:
-    return (
-        read(CLAUSE, SCHEMA)[1].automaton
-        if name == "sql"
-        else compile_pattern(pattern(name), SCHEMA)
-    )
+    if name in CLAUSES:
+        return read(CLAUSES[name], SCHEMA)[1].automaton
+    return compile_pattern(pattern(name), SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,7 @@ def make(path: Path) -> None:
         case = Case.named(name)
         state = case.saved()
         (path / f"{name}.state").write_bytes(state)
-        described = None if name == "sql" else pattern(name).described()
+        described = None if name in CLAUSES else pattern(name).described()
         content = {"described": described, "found": case.continued(state)}
         (path / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 

@@ -12,26 +12,39 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from upgrade.patterns.make import NAMES, Case, pattern
+from upgrade.patterns.make import CLAUSES, Case, pattern
 
-SAVED = sorted(path for path in Path(__file__).parent.iterdir() if path.name.startswith("format_"))
+FOLDER = Path(__file__).parent
+SAVED = sorted(path.relative_to(FOLDER) for path in FOLDER.glob("format_*/*.state"))
+#: What the newest release writes; earlier ones kept a run for each state that a history waits in.
+NEWEST = max(path.parts[0] for path in SAVED)
 
 
-@pytest.fixture(params=[(path, name) for path in SAVED for name in NAMES], ids=str)
+@pytest.fixture(params=SAVED, ids=str)
 def saved(request: pytest.FixtureRequest) -> tuple[str, bytes, dict[str, Any]]:
-    path, name = request.param
+    return opened(request.param)
+
+
+def opened(place: Path) -> tuple[str, bytes, dict[str, Any]]:
+    path, name = FOLDER / place.parent, place.stem
     expected = json.loads((path / f"{name}.json").read_text())
     return name, (path / f"{name}.state").read_bytes(), expected
 
 
 def test_a_saved_state_goes_on_matching(saved):
     name, state, expected = saved
-    assert Case.named(name).continued(state) == expected["found"]
+    assert in_any_order(Case.named(name).continued(state)) == in_any_order(expected["found"])
     assert expected["found"]
 
 
-def test_the_same_state_is_written(saved):
-    name, state, _ = saved
+def in_any_order(found: list[Any]) -> list[str]:
+    """Return matches for comparing: which one of a batch comes first is not promised."""
+    return sorted(json.dumps(one) for one in found)
+
+
+@pytest.mark.parametrize("place", [one for one in SAVED if one.parts[0] == NEWEST], ids=str)
+def test_the_same_state_is_written(place):
+    name, state, _ = opened(place)
     assert content(Case.named(name).saved()) == content(state)
 
 
@@ -39,12 +52,13 @@ def test_a_state_from_before_states_were_compressed_goes_on_matching(saved):
     name, state, expected = saved
     if state[:4] == b"MSPS":
         before = b"MSPS" + (2).to_bytes(2, "little") + pressed_content(state)
-        assert Case.named(name).continued(before) == expected["found"]
+        found = Case.named(name).continued(before)
+        assert in_any_order(found) == in_any_order(expected["found"])
 
 
 def test_a_pattern_is_described_in_the_same_words(saved):
     name, _, expected = saved
-    assert (None if name == "sql" else pattern(name).described()) == expected["described"]
+    assert (None if name in CLAUSES else pattern(name).described()) == expected["described"]
 
 
 class _Standard(pickle.Unpickler):
