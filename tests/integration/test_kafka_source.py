@@ -143,6 +143,28 @@ def test_where_a_source_begins_is_remembered_before_its_first_row(
     assert case.numbers() == expected
 
 
+@pytest.mark.parametrize(
+    ("wrong", "fact"),
+    [
+        ({0: 3}, "1 records of partition 0.*offset 3"),
+        ({0: 5, 1: 9}, "behind the end"),
+        ({0: 5, 7: 0}, "names partition 7"),
+    ],
+)
+def test_a_start_that_is_refused_is_not_remembered(
+    kafka: str, case: KafkaCase, wrong: dict[int, int], fact: str
+) -> None:
+    topic = new_topic(kafka, 2)
+    produce(kafka, topic, [event(n) for n in range(8)], partition=0)
+    admin = admin_of(kafka)
+    for removed in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
+        removed.result(30)
+    with pytest.raises(SourceFailed, match=fact):
+        case.read(ms.kafka(topic, DDL, servers=kafka, start=wrong, stop="latest"))
+    case.read(ms.kafka(topic, DDL, servers=kafka, start={0: 6}, stop="latest"))
+    assert case.numbers() == [6, 7]
+
+
 def test_latest_of_an_empty_topic_loses_nothing_that_comes_later(
     kafka: str, case: KafkaCase
 ) -> None:
@@ -281,8 +303,13 @@ class _Registry(BaseHTTPRequestHandler):
     """Answers as Confluent's registry does."""
 
     schemas: ClassVar[dict[int, Any]] = {}
+    broken: ClassVar[bool] = False
+    asked: ClassVar[int] = 0
 
     def do_GET(self) -> None:
+        type(self).asked += 1
+        if self.broken:
+            return self.send_error(503)
         found = self.schemas.get(int(self.path.rpartition("/")[2]))
         body = json.dumps({"schema": json.dumps(found)} if found else {"error_code": 40403})
         self.send_response(200 if found else 404)
@@ -307,12 +334,6 @@ def test_avro_whose_schemas_are_in_a_registry(kafka: str, case: KafkaCase, regis
     old = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "int"}, at]}
     new = {**old, "fields": [at, {"name": "n", "type": "long"}, {"name": "x", "type": "string"}]}
     _Registry.schemas = {1: old, 9: new}
-
-    def value(number: int, schema: Any, record: dict[str, Any]) -> bytes:
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
-        return struct.pack(">bI", 0, number) + out.getvalue()
-
     topic, ms_noon = new_topic(kafka), int(NOON.timestamp() * 1000)
     first = value(1, old, {"n": 1, "at": ms_noon})
     second = value(9, new, {"n": 2, "at": ms_noon, "x": "y"})
@@ -322,6 +343,38 @@ def test_avro_whose_schemas_are_in_a_registry(kafka: str, case: KafkaCase, regis
     assert case.numbers() == [1, 2]
     (letter,) = case.letters()
     assert "its schema 7 is not in the registry" in letter["reason"]
+
+
+def value(number: int, schema: Any, record: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
+    return struct.pack(">bI", 0, number) + out.getvalue()
+
+
+def test_a_registry_that_does_not_answer_is_waited_for_and_named_once(
+    kafka: str,
+    case: KafkaCase,
+    registry: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millstream.connectors.kafka.origin._AGAIN_S", 0.05)
+    schema = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "int"}]}
+    _Registry.schemas, _Registry.broken, _Registry.asked = {1: schema}, True, 0
+    topic, case.time = new_topic(kafka), None
+    produce(kafka, topic, [value(1, schema, {"n": 5})])
+    spec = ms.kafka(topic, "n long", servers=kafka, format="avro", registry=registry)
+    with case.reading(spec) as found:
+        until(lambda: _Registry.asked > 5, "it asks again")
+        assert "answers with status 503" in str(found.statistics().waiting)
+        _Registry.broken = False
+        until(lambda: case.numbers() == [5], "it goes on")
+        until(lambda: found.statistics().waiting is None, "it says that it reads again")
+    said = [one.message for one in caplog.records if one.name.startswith("millstream")]
+    assert [len([one for one in said if what in one]) for what in ("waits", "reads again")] == [
+        1,
+        1,
+    ]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 import millstream as ms
 from millstream.connectors.kafka import Kafka
-from millstream.errors import InvalidOption, SecretMissing
+from millstream.errors import InvalidOption, MillstreamError, SecretMissing
 from millstream.flow.describe import describe
 from millstream.flow.dump import dump
 from millstream.flow.load import load
@@ -94,7 +94,17 @@ def test_secrets_of_the_connection_are_looked_for_before_a_flow_runs(
         ({"format": "avro"}, "needs a schema"),
         ({"format": "avro", "registry": "registry:8081"}, "not the address"),
         ({"format": "protobuf", "schema_file": "a.proto"}, "name of a message"),
-        ({"schema_file": "a.avsc"}, "has no schema file"),
+        ({"format": "avro", "registry": "https://"}, "not the address"),
+        ({"format": "avro", "registry": "https://[x"}, "not the address"),
+        ({"format": "avro", "registry": "https://a:b@c"}, "holds a password"),
+        ({"format": "avro", "registry": "https://a@c", "registry_password": "b"}, "not a secret"),
+        (
+            {"format": "avro", "registry": "https://c", "registry_password": ms.secret("b")},
+            "has no user",
+        ),
+        ({"schema_file": "a.avsc"}, 'schema_file= is for format "avro"'),
+        ({"registry": "https://c"}, 'registry= is for format "avro"'),
+        ({"message": "shop.Order"}, 'message= is for format "protobuf"'),
         ({"loss": "ignore"}, "means nothing"),
         ({"options": {"auto.offset.reset": "latest"}}, "cannot be set"),
     ],
@@ -103,3 +113,23 @@ def test_what_cannot_work_is_refused(arguments: dict[str, Any], fact: str) -> No
     with pytest.raises(InvalidOption, match=fact) as found:
         ms.kafka("orders", DDL, **{"servers": "b:1", **arguments})
     assert found.value.hint
+    assert "a:b" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ("start: {a: 1}", "is not an offset of a partition"),
+        ("start: {0: x}", "is not an offset of a partition"),
+        ("start: {0: -1}", "is not an offset of a partition"),
+        ("registry_password: hush", "is not a secret"),
+    ],
+)
+def test_what_is_wrong_in_yaml_is_an_error_with_its_place(
+    line: str, fact: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "flow.yaml"
+    source = f"{{kafka: o, servers: 'b:1', schema: id bigint, {line}}}"
+    path.write_text(f"name: shop\nsources:\n  o: {source}\nsinks:\n  s: {{from: o, memory:}}\n")
+    with pytest.raises(MillstreamError, match=rf"(?s){fact}.*flow.yaml:"):
+        load(path)

@@ -45,6 +45,14 @@ def test_an_offset_behind_the_end_is_refused() -> None:
         places.beginning(((0, 21),), 0, ENDS, None, new=False)
 
 
+def test_offsets_are_of_partitions_that_the_topic_has() -> None:
+    for start in ("earliest", ((0, 5), (1, 0))):
+        places.check_partitions(start, TOPIC)
+    with pytest.raises(InvalidOption, match='names partition 7, which topic "orders"') as found:
+        places.check_partitions(((0, 5), (7, 0)), TOPIC)
+    assert found.value.hint == "it has 0 to 1"
+
+
 def test_the_time_of_a_start_is_in_milliseconds() -> None:
     assert places.time_ms("1970-01-01T00:00:01.5+00:00") == 1500
     assert places.time_ms("latest") is places.time_ms(((0, 1),)) is None

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from millstream.brokers.connection import Connection, connection, from_yaml
+from millstream.connectors.kafka.registry_address import check_registry
 from millstream.connectors.kafka.topic import KafkaTopic, kafka_topic
 from millstream.errors import InvalidOption
 from millstream.flow.connector import Connector
@@ -27,6 +28,8 @@ Loss = Literal["fail", "accept"]
 Start = str | tuple[tuple[int, int], ...]
 
 FORMATS: Final = ("json", "csv", "raw", "avro", "protobuf")
+#: Arguments that only some formats have.
+_FURTHER: Final = {"avro": ("schema_file", "registry"), "protobuf": ("schema_file", "message")}
 #: What Kafka knows of a record beside its value, and the types of columns that can hold it.
 METADATA: Final = {
     "key": ("string", "binary"),
@@ -81,7 +84,7 @@ class Kafka(SourceSpec):
         given = entry.texts_or_named("start")
         start: Any = given[0] if isinstance(given, list) and given else given
         if isinstance(given, dict):
-            start = {int(partition): int(offset) for partition, offset in given.items()}
+            start = {_whole(partition): _whole(offset) for partition, offset in given.items()}
         return _made(
             entry.needed("kafka", "a topic"),
             Schema.parse(entry.needed("schema", "columns")),
@@ -93,7 +96,7 @@ class Kafka(SourceSpec):
             schema_file=entry.text("schema_file"),
             message=entry.text("message"),
             registry=entry.text("registry"),
-            registry_password=entry.secret("registry_password"),
+            registry_password=entry.secret("registry_password") or entry.text("registry_password"),
             tombstones=entry.flag("tombstones"),
             loss=entry.text("loss") or "fail",
             group=entry.text("group"),
@@ -237,6 +240,11 @@ def _made(
     return found
 
 
+def _whole(text: str) -> int | str:
+    """Return the number that a text is; what is none is refused with the place of its entry."""
+    return int(text) if text.isdecimal() else text
+
+
 def _start(start: str | datetime | Mapping[int, int]) -> Start:
     if isinstance(start, Mapping):
         for partition, offset in start.items():
@@ -288,12 +296,13 @@ def _check_format(spec: Kafka) -> None:
     if spec.format == "protobuf" and (spec.schema_file is None or spec.message is None):
         msg = "Protobuf needs a schema file and the name of a message in it"
         raise InvalidOption(msg, hint='schema_file="shop.proto", message="shop.Order"')
-    if spec.format not in ("avro", "protobuf") and spec.schema_file is not None:
-        hint = "leave schema_file= out"
-        raise InvalidOption(f"{spec.format} has no schema file", hint=hint)
-    if spec.registry is not None and not spec.registry.startswith(("http://", "https://")):
-        msg = f'"{spec.registry}" is not the address of a schema registry'
-        raise InvalidOption(msg, hint='write registry="https://host:8081"')
+    given = {"schema_file": spec.schema_file, "registry": spec.registry, "message": spec.message}
+    for name, value in given.items():
+        takers = [one for one, names in _FURTHER.items() if name in names]
+        if value is not None and spec.format not in takers:
+            msg = f'{name}= is for format "{takers[0]}", and the format is "{spec.format}"'
+            raise InvalidOption(msg, hint=f'leave {name}= out, or give format="{takers[0]}"')
+    check_registry(spec.registry, spec.registry_password)
 
 
 def value_columns(spec: Kafka) -> list[tuple[str, str | None]]:

@@ -147,7 +147,7 @@ class _Session:
         self._readings: dict[int, Reading] = {}
         self._committed: dict[int, int] = {}
         self._paused: set[int] = set()
-        #: What was consumed, while nobody says whether the topic is still the same.
+        #: What was consumed, while nobody says whether the topic is still the same, or what it means.
         self._held: list[Message] = []
         self._topic = clients.describe(spec.connection, spec.topic, timeout=_ASK_S)
         self._check_same(self._topic)
@@ -167,7 +167,7 @@ class _Session:
         """Read until the end (True), until it is stopped (False), or must begin again (None)."""
         self._begin()
         self._waiting.over()
-        while pause(_POLL_S if self._held else 0):
+        while pause(self._rest_s()):
             if self._readings and all(one.done for one in self._readings.values()):
                 self._note()
                 return True
@@ -180,6 +180,11 @@ class _Session:
                 self._note()
         self._note()
         return False
+
+    def _rest_s(self) -> float:
+        if not self._held:
+            return 0
+        return _AGAIN_S if self._waiting else _POLL_S
 
     # where to begin
 
@@ -241,7 +246,12 @@ class _Session:
         messages = self._held or self._consumed()
         asked = self._asked_again(messages)
         errors: list[tuple[int | None, KafkaError]] = []
-        pieces = list(self._pieces(messages, errors))
+        try:
+            pieces = list(self._pieces(messages, errors))
+        except BrokerAway as error:  # the registry, which has the schemas of values
+            self._waiting.for_(error)
+            self._held = messages
+            return True
         if asked is not None:
             topic = self._answered(asked)
             if topic is None:

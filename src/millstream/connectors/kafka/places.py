@@ -80,6 +80,19 @@ def beginning(start: Start, partition: int, ends: Ends, at_time: int | None, *, 
     return wanted
 
 
+def check_partitions(start: Start, topic: Topic) -> None:
+    """Refuse offsets of partitions that the topic does not have.
+
+    Raises:
+        InvalidOption: It does not have one.
+    """
+    wanted = () if isinstance(start, str) else (partition for partition, _ in start)
+    for partition in wanted:
+        if partition not in topic.partitions:
+            msg = f'start= names partition {partition}, which topic "{topic.name}" does not have'
+            raise InvalidOption(msg, hint=f"it has 0 to {max(topic.partitions)}")
+
+
 def time_ms(start: Start) -> int | None:
     """Return the time of `start` in milliseconds, None if it is none."""
     if not isinstance(start, str) or start in ("earliest", "latest"):

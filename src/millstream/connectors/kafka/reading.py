@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from millstream.brokers.clients import Topic
@@ -63,14 +63,23 @@ def begin(spec: Kafka, topic: Topic, feed: Feed, ends_of: EndsOf, at_time: AtTim
     """Return where to read partitions from, after it is durable for those that are read first.
 
     Raises:
+        InvalidOption: The topic does not have the offsets of `start`; nothing is noted then.
         RecordsGone: Records are gone that were not read, and the source does not accept that.
     """
     numbers = [number for number in topic.partitions if _home(topic, feed, number) in feed.here]
     first = feed.here[0]
     began_with = feed.highest(places.begun_of(topic), first)
+    if began_with < 0:
+        places.check_partitions(spec.start, topic)
     ends = {number: ends_of(number) for number in numbers}
-    for number in numbers:
-        _note_beginning(spec, topic, feed, number, ends[number], at_time, began_with)
+    # What is noted stays, so all of it is known to be right before the first is noted.
+    beginnings = [
+        one
+        for number in numbers
+        for one in _beginning(spec, topic, feed, number, ends[number], at_time, began_with)
+    ]
+    for sender, offset, home in beginnings:
+        feed.progress(sender, offset, home)
     feed.flush()
     if began_with < 0:
         feed.progress(places.begun_of(topic), len(topic.partitions), first)
@@ -85,7 +94,7 @@ def _home(topic: Topic, feed: Feed, number: int) -> int:
     return places.home(topic, number, journal.earlier, journal.partitions)
 
 
-def _note_beginning(
+def _beginning(
     spec: Kafka,
     topic: Topic,
     feed: Feed,
@@ -93,16 +102,18 @@ def _note_beginning(
     ends: Ends,
     at_time: AtTime,
     began_with: int,
-) -> None:
+) -> Iterator[tuple[str, int, int]]:
+    """Yield what is to be noted of a partition that is read first: sender, offset, partition."""
     home, new = _home(topic, feed, number), 0 <= began_with <= number
     if feed.highest(places.from_of(topic, number), home) < 0:
         moment = places.time_ms(spec.start)
         found = None if moment is None or new else at_time(number, moment)
-        offset = places.beginning(spec.start, number, ends, found, new=new)
-        feed.progress(places.from_of(topic, number), offset, home)
+        wanted = places.beginning(spec.start, number, ends, found, new=new)
+        offset = places.going_on(topic, number, wanted, ends, accept=spec.loss == "accept")
+        yield places.from_of(topic, number), offset, home
     until = places.until_of(topic, number)
     if spec.stop is not None and not new and feed.highest(until, home) < 0:
-        feed.progress(until, ends.high, home)
+        yield until, ends.high, home
 
 
 def _reading(spec: Kafka, topic: Topic, feed: Feed, number: int, ends: Ends) -> Reading:

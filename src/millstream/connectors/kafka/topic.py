@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast, get_args
 
 from millstream.brokers.connection import Connection, connection, from_yaml
+from millstream.connectors.kafka.registry_address import check_registry
 from millstream.errors import InvalidOption
 from millstream.flow.spec import Tree
 from millstream.flow.stages import forms
@@ -83,7 +84,7 @@ class KafkaTopic(TargetSpec):
             epochs=entry.text("epochs") or EPOCHS,
             schema_file=entry.text("schema_file"),
             registry=entry.text("registry"),
-            registry_password=entry.secret("registry_password"),
+            registry_password=entry.secret("registry_password") or entry.text("registry_password"),  # type: ignore[arg-type]
         )
 
     def to_yaml(self) -> Tree:
@@ -212,6 +213,7 @@ def _made(
     if partitions is not None and partitions < 1:
         raise InvalidOption(f"a Kafka topic cannot have {partitions} partitions", hint="1 or more")
     _check_avro(format, schema_file, registry)
+    check_registry(registry, registry_password)
     return KafkaTopic(
         topic,
         link,
@@ -238,5 +240,3 @@ def _check_avro(format: str, schema_file: str | None, registry: str | None) -> N
     if format != "avro" and named:
         msg = f'{named[0]}= is for format "avro", and the format is "{format}"'
         raise InvalidOption(msg, hint='use format="avro", or leave it out')
-    if registry is not None and not registry.startswith(("http://", "https://")):
-        raise InvalidOption(f'"{registry}" is not the address of a schema registry', hint=hint)
