@@ -309,7 +309,8 @@ class _Registry(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         type(self).asked += 1
         if self.broken:
-            return self.send_error(503)
+            self.send_error(503)
+            return
         found = self.schemas.get(int(self.path.rpartition("/")[2]))
         body = json.dumps({"schema": json.dumps(found)} if found else {"error_code": 40403})
         self.send_response(200 if found else 404)

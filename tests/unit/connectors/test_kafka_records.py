@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import struct
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pytest
@@ -148,6 +151,52 @@ def test_avro_with_a_schema_file(tmp_path: Path) -> None:
     assert (row["at"].timestamp(), row["new"]) == (1.0, None)
     assert [one.number for one in found.refused] == [11, 12, 13]
     assert found.refused[0].reason.startswith("malformed record: it does not follow")
+
+
+def test_avro_types_that_spark_does_not_have_are_text(tmp_path: Path) -> None:
+    uuid = {"type": "string", "logicalType": "uuid"}
+    time = {"type": "int", "logicalType": "time-millis"}
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    kinds = {"id": ["null", uuid], "opens": time, "price": price}
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    schema = {"type": "record", "name": "Shop", "fields": fields}
+    (tmp_path / "shop.avsc").write_text(json.dumps(schema))
+    row = {"id": UUID(int=7), "opens": datetime.time(9, 30), "price": Decimal("1.25")}
+    ddl = "id string, opens string, price decimal(9,2)"
+    made = records(ddl, tmp_path, format="avro", schema_file="shop.avsc")
+    (found,) = made.rows(messages(avro(row, schema))).batch.to_pylist()
+    assert found == {**row, "id": str(row["id"]), "opens": "09:30:00"}
+
+
+@pytest.mark.parametrize("holds", ["R", ["null", "R"], {"type": "array", "items": "R"}])
+def test_an_avro_value_that_is_nested_too_deeply_is_refused(tmp_path: Path, holds: Any) -> None:
+    fields = [{"name": "n", "type": "int"}, {"name": "more", "type": holds}]
+    schema = {"type": "record", "name": "R", "namespace": "shop", "fields": fields}
+    (tmp_path / "r.avsc").write_text(json.dumps(schema))
+    made = records("n int", tmp_path, format="avro", schema_file="r.avsc")
+    (refused,) = made.rows(messages(b"\x02" * 200_000)).refused
+    assert "nested too deeply" in refused.reason
+    if holds != "R":  # which never ends
+        row = {"n": 7, "more": None if isinstance(holds, list) else []}
+        assert made.rows(messages(avro(row, schema))).batch.to_pylist() == [{"n": 7}]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "{",
+        "5",
+        "null",
+        '"orders"',
+        '{"fields": {}}',
+        '{"type": "record", "fields": []}',
+        '{"type": "record", "name": "E", "fields": [5]}',
+    ],
+)
+def test_what_is_no_avro_schema_is_an_error_with_its_file(tmp_path: Path, schema: str) -> None:
+    (tmp_path / "no.avsc").write_text(schema)
+    with pytest.raises(UnknownFormat, match=r'no.avsc" is not an Avro schema: .'):
+        records("n int", tmp_path, format="avro", schema_file="no.avsc")
 
 
 def test_an_avro_value_of_white_space_is_a_value(tmp_path: Path) -> None:

@@ -94,6 +94,24 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
+def parsed(schema: Any, what: str) -> Any:
+    """Return a schema as the library has it, for whoever needs it.
+
+    Raises:
+        ValueError: It is not a schema of Avro.
+        MissingExtra: The library is not installed.
+    """
+    fastavro = fastavro_of(what)
+    try:
+        return fastavro.parse_schema(schema)
+    except fastavro.schema.UnknownType as error:
+        raise ValueError(f"unknown type {error}") from None
+    except KeyError as error:
+        raise ValueError(f"{error} is missing") from None
+    except (AttributeError, TypeError, fastavro.schema.SchemaParseException) as error:
+        raise ValueError(str(error)) from None
+
+
 def fastavro_of(what: str) -> Any:
     """Return the library, for whoever needs it.
 

@@ -248,8 +248,8 @@ class _Session:
         errors: list[tuple[int | None, KafkaError]] = []
         try:
             pieces = list(self._pieces(messages, errors))
-        except BrokerAway as error:  # the registry, which has the schemas of values
-            self._waiting.for_(error)
+        except BrokerAway as silent:  # the registry, which has the schemas of values
+            self._waiting.for_(silent)
             self._held = messages
             return True
         if asked is not None:

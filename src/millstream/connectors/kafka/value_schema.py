@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from millstream.connectors.kafka.avro_values import AvroValues, fastavro_of
+from millstream.connectors.kafka.avro_values import AvroValues, parsed
 from millstream.connectors.kafka.formats.registry import Registry
 from millstream.connectors.kafka.topic import KafkaTopic
 from millstream.errors import NotThere, RunError, UnknownColumn, UnknownFormat
@@ -67,13 +67,10 @@ def _of_file(path: Path) -> Any:
 
 
 def _record(schema: Any, where: str) -> Any:
-    fastavro = fastavro_of("a Kafka topic of Avro")
     try:
-        fastavro.parse_schema(schema)
-    except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
+        parsed(schema, "a Kafka topic of Avro")
+    except ValueError as error:
         raise _no_schema(where, str(error)) from None
-    except fastavro.schema.UnknownType as error:
-        raise _no_schema(where, f"unknown type {error}") from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise _no_schema(where, "it is not a record")
     return schema

@@ -7,13 +7,14 @@ import json
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from millstream.connectors.kafka import Kafka
-from millstream.connectors.kafka.avro_values import NUMBERED, fastavro_of
+from millstream.connectors.kafka.avro_values import NUMBERED, fastavro_of, parsed
 from millstream.connectors.kafka.formats import schema_path
 from millstream.connectors.kafka.formats.plain import batch_of
 from millstream.connectors.kafka.formats.registry import Registry
@@ -21,6 +22,7 @@ from millstream.errors import UnknownFormat
 from millstream.ingest.parse import Parser
 
 _Decode = Callable[[bytes], Any]
+_WHAT: Final = "a Kafka source of Avro"
 
 
 def avro_parser(spec: Kafka, schema: pa.Schema, root: Path) -> Parser:
@@ -29,17 +31,15 @@ def avro_parser(spec: Kafka, schema: pa.Schema, root: Path) -> Parser:
     Raises:
         UnknownFormat: The schema file is not one.
     """
-    fastavro = fastavro_of("a Kafka source of Avro")
     if spec.registry is not None:
-        registry = Registry(spec.registry, spec.registry_password, fastavro.parse_schema)
-        return _Avro(schema, _Numbered(registry, fastavro.schemaless_reader))
+        registry = Registry(spec.registry, spec.registry_password, _decoder)
+        return _Avro(schema, _Numbered(registry))
     path = schema_path(spec, root)
     try:
-        written = fastavro.parse_schema(json.loads(path.read_text()))
-    except (ValueError, fastavro.schema.SchemaParseException) as error:
+        return _Avro(schema, _decoder(json.loads(path.read_text())))
+    except ValueError as error:
         msg = f'"{path}" is not an Avro schema: {error}'
         raise UnknownFormat(msg, hint="schema_file= names a .avsc file") from None
-    return _Avro(schema, _Known(written, fastavro.schemaless_reader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +55,48 @@ class _Avro:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    written: Any
-    read: Callable[..., Any]
-
-    def __call__(self, value: bytes) -> Any:
-        return _decoded(self.read, value, self.written)
-
-
-@dataclass(frozen=True, slots=True)
 class _Numbered:
     registry: Registry
-    read: Callable[..., Any]
 
     def __call__(self, value: bytes) -> Any:
         if len(value) < NUMBERED.size or value[0] != 0:
             raise ValueError("it does not begin with the number of a schema")
-        number = NUMBERED.unpack_from(value)[1]
-        return _decoded(self.read, value[NUMBERED.size :], self.registry.schema(number))
+        decode: _Decode = self.registry.schema(NUMBERED.unpack_from(value)[1])
+        return decode(value[NUMBERED.size :])
 
 
-def _decoded(read: Callable[..., Any], value: bytes, written: Any) -> Any:
+def _decoder(schema: Any) -> _Decode:
+    """Return what decodes values that were written with a schema.
+
+    Raises:
+        ValueError: It is not a schema of Avro.
+    """
+    fastavro, written = fastavro_of(_WHAT), parsed(schema, _WHAT)
+    # The quick reader is written in C: a value that is nested deeply enough would end the process.
+    read = fastavro._read_py if _recursive(written) else fastavro
+    return partial(_decoded, read.schemaless_reader, written)
+
+
+def _recursive(schema: Any, inside: frozenset[str] = frozenset()) -> bool:
+    """Tell whether a type of a parsed schema holds itself."""
+    match schema:
+        case str():
+            return schema in inside
+        case list():
+            return any(_recursive(one, inside) for one in schema)
+        case {"fields": fields, "name": name}:
+            return any(_recursive(one["type"], inside | {name}) for one in fields)
+        case {"items": inner} | {"values": inner}:
+            return _recursive(inner, inside)
+    return False
+
+
+def _decoded(read: Callable[..., Any], written: Any, value: bytes) -> Any:
     stream = io.BytesIO(value)
     try:
         found = read(stream, written, None)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     except (
         EOFError,
         IndexError,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import time
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -42,6 +44,8 @@ def plain(value: Any, kind: pa.DataType) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"expected a record, not {_shown(value)}")
         return {part.name: plain(value.get(part.name), part.type) for part in kind}
+    if types.is_string(kind) and isinstance(value, UUID | time):
+        return str(value)
     wrong = isinstance(value, bool) != types.is_boolean(kind)
     if wrong or (types.is_string(kind) and not isinstance(value, str)):
         raise TypeError(f"expected {kind}, not {_shown(value)}")
