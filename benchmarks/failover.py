@@ -1,6 +1,6 @@
 """From kill -9 of the engine that runs a job to the first new result, from the other engine.
 
-    python -m benchmarks.failover [--turns 3] [--lease 15]
+    python -m benchmarks.failover [--turns 3] [--lease 9]
 
 Two engines on one machine share a job by a folder (`--coordination`), each with a driver in reserve
 (`--warm 1`); its journal is in Kafka, on a broker that the benchmark starts. A recording is replayed
@@ -73,14 +73,18 @@ class Node:
     @property
     def warm(self) -> bool:
         """Whether a driver with Spark waits, beside the one of a job."""
-        assert self.process is not None
-        found = psutil.Process(self.process.pid).children(recursive=True)
-        return sum(one.name() == "java" for one in found) >= (2 if self.runs else 1)
+        with self.cluster as found:
+            return found.engines()[0].warm > 0
 
     @property
     def runs(self) -> bool:
         task = self.task()
         return task is not None and task.here
+
+    @property
+    def state(self) -> str:
+        task = self.task()
+        return "" if task is None or not task.here else task.state
 
     def kill(self) -> None:
         assert self.process is not None
@@ -102,9 +106,10 @@ def results(place: Path) -> int:
     return sum(1 for _ in (place / "flow" / "out").glob("*.jsonl"))
 
 
-def measure(place: Path, turns: int, lease: float) -> tuple[list[float], list[float]]:
-    """Return the seconds to the claim of the other engine, and to its first result."""
+def measure(place: Path, turns: int, lease: float) -> dict[str, Timing]:
+    """Return the seconds to the claim of the other engine, to its queries, and its first result."""
     claims: list[float] = []
+    starts: list[float] = []
     first: list[float] = []
     with broker(place / "kafka") as kafka:
         nodes = [Node(place, name, lease) for name in ("one", "two")]
@@ -122,13 +127,16 @@ def measure(place: Path, turns: int, lease: float) -> tuple[list[float], list[fl
                 before, began = results(place), time.monotonic()
                 until(lambda other=other: other.runs, "the claim")
                 claims.append(time.monotonic() - began)
+                until(lambda other=other: other.state == "running", "the start")
+                starts.append(time.monotonic() - began)
                 until(lambda before=before: results(place) > before, "the next result")
                 first.append(time.monotonic() - began)
                 holder.start()
         finally:
             for node in nodes:
                 node.kill()
-    return claims, first
+    found = {"claim": claims, "queries run": starts, "first result": first}
+    return {name: Timing(tuple(seconds)) for name, seconds in found.items()}
 
 
 def record(root: Path) -> None:
@@ -146,12 +154,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--lease", type=float, default=15.0)
+    parser.add_argument("--lease", type=float, default=9.0)
     given = parser.parse_args()
     with folder("failover") as place:
         record(place / "flow")
-        claims, first = measure(place, given.turns, given.lease)
-    found = {"claim": Timing(tuple(claims)), "first result": Timing(tuple(first))}
+        found = measure(place, given.turns, given.lease)
     rows = [
         [name, f"{one.median:.1f}", *(f"{s:.1f}" for s in one.seconds)]
         for name, one in found.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,7 +72,13 @@ def test_the_seeds_reach_what_they_are_for() -> None:
         seen += world.seen
         moves += sum(book.moves for book in world.books.values())
     assert moves > 30
-    wanted = [*(step.name for step in Step), "crash", "driver died", "a look failed"]
+    wanted = [
+        *(step.name for step in Step),
+        "crash",
+        "driver died",
+        "driver hangs",
+        "a look failed",
+    ]
     assert all(seen[name] > 5 for name in wanted), seen
     assert sum(seen[name] for name in seen if name.startswith("driver: ")) > 5
 
@@ -113,6 +120,16 @@ def without(step: Step) -> Any:
     return steps
 
 
+_see_engines = Observer.see_engines
+
+
+def all_gone(
+    self: Observer, found: Iterable[tuple[EngineView, int]], *, counted: bool = True
+) -> None:
+    seen = [(replace(one, gone=one.id != self.me), beat) for one, beat in found]
+    _see_engines(self, seen, counted=counted)
+
+
 BROKEN = [
     ("claims all at once", rules, "to_claim", claims_all_at_once),
     ("counts nothing", rules, "watched", counts_nothing),
@@ -123,6 +140,8 @@ BROKEN = [
     ("does not hold", Observer, "steps", without(Step.HOLD)),
     ("does not lose", Observer, "steps", without(Step.LOSE)),
     ("does not renew", Observer, "steps", without(Step.RENEW)),
+    ("does not restart", Observer, "steps", without(Step.RESTART)),
+    ("takes all for gone", Observer, "see_engines", all_gone),
 ]
 
 

@@ -94,6 +94,10 @@ class PeerEngine:
         self._host.close()
 
     @property
+    def warm(self) -> int:
+        return 0
+
+    @property
     def address(self) -> Address:
         return replace(self._host.address, node=self.node)
 

@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from millstream.actions.parent import end_with_parent
-from millstream.engine.driver import protocol
+from millstream.engine.driver import driver_versions, protocol
 from millstream.engine.driver.driver_versions import DriverVersions
 from millstream.engine.driver.main import Driver
 from millstream.errors import FlowError, RunError
@@ -34,6 +34,9 @@ class Sparkless(Driver):
     def _start_spark(self) -> None:  # type: ignore[override]
         return None
 
+    def _warm_up(self) -> None:
+        """Start nothing."""
+
     def _run(self, how: protocol.Run) -> None:
         root, folder = Path(how.root), Path(how.data) / how.name
         (folder / "runs").open("a").write(f"{os.getpid()}\n")
@@ -41,8 +44,8 @@ class Sparkless(Driver):
             (folder / name).write_bytes(Path(file).read_bytes())
         while (root / "slow").exists():
             time.sleep(0.02)
-        running = self._versioned(how, folder, root)
         log = self._leased(how)
+        running = self._versioned(how, folder, root, log)
         self._line.report(protocol.SwitchRecovered(self._versions.recovered(running)))
         self._line.report(protocol.Ready())
         print("running", how.name, file=sys.stderr, flush=True)
@@ -93,13 +96,17 @@ class Sparkless(Driver):
         with (root / "lines").open("a") as lines:
             lines.write(f"{epoch} {os.getpid()}\n")
 
-    def _versioned(self, how: protocol.Run, folder: Path, root: Path) -> Any:
+    def _versioned(self, how: protocol.Run, folder: Path, root: Path, log: JobLog | None) -> Any:
         flow = self._flow if self._flow is not None else self._load(how.flow, how.name)
         self._versions = DriverVersions(
             how.name, {**how.versions, how.version: how.flow}, {}, lambda _: None
         )
         self._versions.began_with(how.version, self._own)
-        return SparklessRun(flow, how.version, folder, root, self._versions.flow)
+        running = SparklessRun(flow, how.version, folder, root, self._versions.flow, log)
+        if (going := running.switching()) is not None:
+            # The real one starts all sources, which makes their journals.
+            driver_versions._declare(running, self._versions.flow(going.version))
+        return running
 
     def _misbehave(self, root: Path) -> None:
         if (root / "die").exists():

@@ -15,6 +15,7 @@ from pathlib import Path
 from millstream.clock import micros
 from millstream.errors import SwitchRefused
 from millstream.flow.flow import Flow
+from millstream.joblog import JobLog
 from millstream.plan.groups import plan
 from millstream.switch.changes import Change, Version
 from millstream.switch.comparison import Compared, Comparison
@@ -28,21 +29,45 @@ from millstream.switch.request import SwitchRequest
 CUT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
+class SwitchLog:
+    """The record, in the job's log if it has one: other engines find it there."""
+
+    def __init__(self, folder: Path, log: JobLog | None) -> None:
+        self._file, self._log = folder / "switch" / "record", log
+
+    def read(self) -> Record | None:
+        if self._log is not None:
+            found = self._log.state.switch
+            return None if found is None else decode(found.encode())
+        return decode(self._file.read_bytes()) if self._file.exists() else None
+
+    def write(self, record: Record) -> None:
+        if self._log is not None:
+            self._log.note_switch(encode(record).decode())
+            return
+        fresh = self._file.with_suffix(".new")
+        fresh.parent.mkdir(exist_ok=True)
+        fresh.write_bytes(encode(record))
+        fresh.replace(self._file)
+
+
 class SparklessRun:
     """What a driver asks of a `FlowRun` about versions."""
 
     def __init__(
-        self, flow: Flow, version: str, folder: Path, root: Path, versions: Callable[[str], Flow]
+        self,
+        flow: Flow,
+        version: str,
+        folder: Path,
+        root: Path,
+        versions: Callable[[str], Flow],
+        log: JobLog | None = None,
     ) -> None:
         self.flow, self.version, self.folder = flow, version, folder
-        self._root, self._file, self._versions = root, folder / "switch" / "record", versions
+        self._root, self._record, self._versions = root, SwitchLog(folder, log), versions
         self._phase, self._entries, self._next = Phase.RUNNING, list[Entry](), None
         self._share, self._wanted = 0, WHOLE
-        known = (
-            decode(self._file.read_bytes())
-            if self._file.exists()
-            else Record(0, self._phase, version, Owners("1"))
-        )
+        known = self._record.read() or Record(0, self._phase, version, Owners("1"))
         if known.current != version:
             self.version, self.flow = known.current, versions(known.current)
         if known.next is not None:
@@ -93,12 +118,9 @@ class SparklessRun:
     def _to(self, phase: Phase, text: str) -> None:
         self._phase = phase
         self._entries.append(Entry(time.time_ns() // 1000, 1, phase, text))
-        fresh = self._file.with_suffix(".new")
-        fresh.parent.mkdir(exist_ok=True)
-        fresh.write_bytes(
-            encode(Record(1, phase, self.version, Owners("1"), self._next, share=self._share))
+        self._record.write(
+            Record(1, phase, self.version, Owners("1"), self._next, share=self._share)
         )
-        fresh.replace(self._file)
 
     def poll(self) -> None:
         if self._phase is Phase.PREPARING and (self._root / "cut").exists():

@@ -78,7 +78,7 @@ def engine(
     serve_port: ServePort = 0,
     warm: Warm = 0,
     coordination: Coordination = None,
-    lease: LeaseSeconds = 15.0,
+    lease: LeaseSeconds = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print its addresses as a line of JSON.")
     ] = False,

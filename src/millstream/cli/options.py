@@ -90,8 +90,10 @@ Coordination = Annotated[
     ),
 ]
 LeaseSeconds = Annotated[
-    float,
-    typer.Option(min=1, help="After how many silent seconds other engines take its jobs."),
+    float | None,
+    typer.Option(
+        min=1, help="After how many silent seconds other engines take its jobs (9 by default)."
+    ),
 ]
 Warm = Annotated[
     int, typer.Option(min=0, max=64, help="How many drivers to keep ready for the next jobs.")

@@ -63,7 +63,7 @@ class EngineClient:
             EngineError: `ca` holds no certificate.
         """
         self.url = _checked(url)
-        self._token = token
+        self._token = self._given = token
         self._timeout = timeout
         # Proxies of the environment are not for this host; its certificates are.
         direct = {f"all://{urlsplit(self.url).hostname}": None} if self.local else None
@@ -72,8 +72,8 @@ class EngineClient:
         )
 
     def elsewhere(self, url: str) -> EngineClient:
-        """Return the client of another engine, with the same token, unless each has its own."""
-        return EngineClient(url, self._token, timeout=self._timeout)
+        """Return the client of another engine, with the token that was given, or that one's own."""
+        return EngineClient(url, self._given, timeout=self._timeout)
 
     @property
     def local(self) -> bool:

@@ -21,8 +21,6 @@ from typing import Any, Final
 import msgspec
 
 from millstream.cluster.client import (
-    PATIENCE_S,
-    PAUSE_S,
     POLL_S,
     EngineClient,
     Progress,
@@ -47,7 +45,7 @@ from millstream.engine.jobs.package import pack
 from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import Happening, JobStatus, Peer, Place, Prepared, SourceStatus
 from millstream.engine.programs.contents import Content
-from millstream.errors import EngineAway, EnginesDiffer, MillstreamError
+from millstream.errors import EngineAway, EnginesDiffer, MillstreamError, NoSuchJob
 
 #: Verifying reads a journal from its beginning to its end.
 _VERIFYING_S: Final = 3600.0
@@ -224,21 +222,22 @@ class Cluster(Programs, JobSwitches, JobLetters, EngineTasks):
     ) -> JobStatus:
         """Wait until a job has finished, drained or failed, or the time is over; return it.
 
-        An engine that is away meanwhile is waited for, for a minute.
+        An engine that is away meanwhile is waited for, for a minute; a job that another engine takes
+        over is followed there.
         """
         until = None if timeout is None else time.monotonic() + timeout
         engine = self._driver(job)
+        self._tasks_at(engine.url)
         drained: set[EngineClient] = set()
         answered_at = time.monotonic()
         while True:
             left = POLL_S if until is None else max(0.0, min(POLL_S, until - time.monotonic()))
             try:
                 status = engine.post(job_path(job, "wait"), JobStatus, limit=left)
-            except EngineAway:
-                now = time.monotonic()
-                if now - answered_at > PATIENCE_S or (until is not None and now > until):
+            except (EngineAway, NoSuchJob) as error:
+                if until is not None and time.monotonic() > until:
                     raise
-                time.sleep(PAUSE_S)
+                engine = self._follow(job, engine, error, answered_at)
                 continue
             answered_at = time.monotonic()
             if status.state is JobState.DRAINING:

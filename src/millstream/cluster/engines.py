@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from millstream.cluster.client import DEFAULT, PAUSE_S, EngineClient, job_path
+from millstream.cluster.client import DEFAULT, PATIENCE_S, PAUSE_S, EngineClient, job_path
 from millstream.engine.jobs.status import EngineStatus, JobStatus
-from millstream.errors import EngineAway, EnginesDiffer, NoSuchJob
+from millstream.engine.leases.tasks import Tasks, TaskStatus
+from millstream.errors import EngineAway, EnginesDiffer, MillstreamError, NoSuchJob
 from millstream.links.network import Address, spanning
 
 
@@ -33,6 +35,8 @@ class Engines:
         given = token if isinstance(token, Mapping) else dict.fromkeys(urls, token)
         self._engines = [EngineClient(url, given.get(url), timeout=timeout) for url in urls]
         self._away: dict[EngineClient, EngineAway] = {}
+        #: Engines that share jobs with the one that was named, as far as any has said.
+        self._others: set[str] = set()
 
     # engines
 
@@ -133,9 +137,19 @@ class Engines:
     def _with(self, job: str) -> list[tuple[EngineClient, JobStatus]]:
         """Return the engines that answer and have a job, that of its driver first.
 
+        If engines share it, that is the one that runs it now.
+
         Raises:
             NoSuchJob: None of them has it.
         """
+        try:
+            return self._having(job)
+        except NoSuchJob:
+            if not self.go_to(job):
+                raise
+            return self._having(job)
+
+    def _having(self, job: str) -> list[tuple[EngineClient, JobStatus]]:
         missing: NoSuchJob | None = None
         found: list[tuple[EngineClient, JobStatus]] = []
         for engine in self._there():
@@ -150,6 +164,64 @@ class Engines:
 
     def _driver(self, job: str) -> EngineClient:
         return self._with(job)[0][0]
+
+    def go_to(self, job: str) -> bool:
+        """Ask the engine that runs a job from now on; return whether that is another than before.
+
+        That may be if engines share the job, and the one that was named does not have it, or does
+        not answer. A job that no engine runs stays the business of the one that was named.
+        """
+        if len(self._engines) != 1:
+            return False
+        asked = self._engines[0]
+        with contextlib.suppress(NoSuchJob, EngineAway):
+            asked.get(job_path(job), JobStatus)
+            return False
+        for url in [asked.url, *sorted(self._others - {asked.url})]:
+            there = self._place(job, url)
+            if there is not None and there != asked.url:
+                self._engines = [asked.elsewhere(there)]
+                asked.close()
+                return True
+        return False
+
+    def _place(self, job: str, url: str) -> str | None:
+        """Return where a job runs, as the engine at a URL has seen it."""
+        task = next((one for one in self._tasks_at(url) if one.job == job), None)
+        if task is None:
+            return None
+        return url if task.here else task.url or None
+
+    def _tasks_at(self, url: str) -> Sequence[TaskStatus]:
+        """Return the tasks that an engine knows, and note who the others are."""
+        asked = self._engines[0]
+        client = asked if url == asked.url else asked.elsewhere(url)
+        try:
+            listed = client.get("/tasks", Tasks)
+        except MillstreamError:  # it is away, or of a version before
+            return ()
+        finally:
+            if client is not asked:
+                client.close()
+        self._others |= set(listed.engines.values())
+        return listed.tasks
+
+    def _follow(
+        self, job: str, engine: EngineClient, away: EngineAway | NoSuchJob, since: float
+    ) -> EngineClient:
+        """Return whom to ask about a job when an engine has lost it, or has not answered since.
+
+        Raises:
+            EngineAway: Nobody has answered for too long.
+            NoSuchJob: Nobody has it, or it does not arrive.
+        """
+        moved = self.go_to(job)
+        if time.monotonic() - since > PATIENCE_S or (
+            isinstance(away, NoSuchJob) and not moved and not self._others
+        ):
+            raise away
+        time.sleep(PAUSE_S)
+        return self._engines[0] if moved else engine
 
     # closing
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from millstream.cluster.client import PATIENCE_S, PAUSE_S, PLANNING_S, Progress, job_path
+from millstream.cluster.client import PAUSE_S, PLANNING_S, Progress, job_path
 from millstream.cluster.engines import Engines
 from millstream.engine.jobs.lifecycle import SETTLED
 from millstream.engine.jobs.package import pack
 from millstream.engine.jobs.status import JobStatus, SwitchStatus, VersionStatus
 from millstream.engine.jobs.switch_record import OVER
-from millstream.errors import EngineAway
+from millstream.errors import EngineAway, NoSuchJob
 from millstream.switch.cut import WHOLE
 from millstream.switch.request import SwitchRequest
 
@@ -90,17 +90,17 @@ class JobSwitches(Engines):
         """Wait until no switch of a job is going on, or the time is over; return the job.
 
         A new version that is to have a share of the keys is waited for until it has it. An engine
-        that is away meanwhile is waited for, for a minute.
+        that is away meanwhile is waited for, for a minute; a job that another engine takes over is
+        followed there.
         """
         engine, answered_at = self._driver(job), time.monotonic()
+        self._tasks_at(engine.url)
         until = None if timeout is None else answered_at + timeout
         while True:
             try:
                 status = engine.get(job_path(job), JobStatus)
-            except EngineAway:
-                if time.monotonic() - answered_at > PATIENCE_S:
-                    raise
-                time.sleep(PAUSE_S)
+            except (EngineAway, NoSuchJob) as error:
+                engine = self._follow(job, engine, error, answered_at)
                 continue
             answered_at = time.monotonic()
             if progress is not None:

@@ -31,13 +31,24 @@ from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Job, JobState
 from millstream.engine.jobs.spread import SpreadSource
 from millstream.engine.jobs.status import Peer, Places, Prepared
-from millstream.engine.jobs.store import JOURNALS, MOST_UNREAD, JobSettings, Store, Stored
-from millstream.engine.leases.coordination import Deployment as Shared
+from millstream.engine.jobs.store import (
+    JOURNALS,
+    MOST_UNREAD,
+    JobSettings,
+    Packed,
+    Store,
+    Stored,
+    Version,
+    current_of,
+)
+from millstream.engine.jobs.switch_record import first_version
+from millstream.engine.leases.coordination import TakenJob
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import InvalidOption, JobExists
 from millstream.journal import journal_at, keep_journals
 from millstream.journal.copies import written_here
+from millstream.storage import Folder
 
 #: How long a driver may take to read a flow.
 _DESCRIBE_S: Final = 120.0
@@ -92,17 +103,41 @@ class Deployments:
                 undone.callback(arrival.driver.kill)
             return arrival.described.name
 
-    def adopt(self, deployment: Shared, package: bytes) -> ManagedJob:
-        """Run a job that other engines know too, and that this one has claimed."""
-        name, options = deployment.name, deployment.options
-        with (
-            self._arriving(package, name, deployment.root, options, anywhere=True) as arrived,
-            self._opened(arrived),
-        ):
-            shared = msgspec.structs.replace(arrived.settings, shared=True)
-            arrival = replace(arrived, settings=shared)
+    def adopt(self, taken: TakenJob) -> ManagedJob:
+        """Run a job that other engines know too, and that this one has claimed.
+
+        It has the versions that the engine before has left, and is in the middle of a switch if it
+        was there.
+        """
+        shared, root = taken.deployment, self._root(taken)
+        runs = current_of(one for one, _ in taken.versions)
+        found = next((one for one in taken.versions if one[0].number == runs), None)
+        package, folder = (
+            (taken.package, None) if found is None else (found[1], found[0].settings.package)
+        )
+        arriving = self._arriving(
+            package, shared.name, root, shared.options, anywhere=True, folder=folder
+        )
+        with arriving as arrived, self._opened(arrived):
+            settings = msgspec.structs.replace(arrived.settings, shared=True)
+            arrival = replace(arrived, settings=settings)
+            versions = [
+                (_here(one, settings, runs=one.number == runs), package)
+                for one, package in taken.versions
+            ]
             step = life.advance(self._new(arrival), life.Deployed(), self._now)
-            return self._add(arrival, step, deployment)
+            return self._add(arrival, step, taken, versions)
+
+    def _root(self, taken: TakenJob) -> str | None:
+        """Return what the paths of all versions of a job count from: what those of the first do."""
+        given = taken.deployment.root
+        if not taken.versions or (given is not None and Path(given).is_dir()):
+            return given
+        first, package = taken.versions[0]
+        folder = self._folders.package(first.settings)
+        if not folder.is_dir():
+            packages.unpack(package, folder)
+        return str(folder)
 
     def prepare(
         self,
@@ -145,8 +180,8 @@ class Deployments:
                 self._store.update(managed.stored.id, managed.job, settings=settings)
                 managed.stored = msgspec.structs.replace(managed.stored, settings=settings)
             self._runner.apply(managed, life.Deployed(driver))
-            if not driver:
-                self._runner.dismiss(managed)
+            if not driver:  # it has read the flow, which another engine will run
+                self._runner.orders.kill_driver(managed)
 
         self._runner.call(begin)
 
@@ -172,16 +207,18 @@ class Deployments:
         *,
         several: bool = False,
         anywhere: bool = False,
+        folder: str | None = None,
     ) -> Iterator[_Arrival]:
         """Unpack a flow, have a driver read it and make its journals; undo that if it fails.
 
-        For `several` engines, which share the sources that may be spread.
+        For `several` engines, which share the sources that may be spread; to a `folder` of packages
+        that is known already, if it has one.
         """
         _check(options)
-        folder = self._folders.packages / uuid.uuid4().hex
+        place = self._folders.packages / (folder or uuid.uuid4().hex)
         with contextlib.ExitStack() as stack:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            flow = packages.unpack(package, folder)
+            stack.callback(shutil.rmtree, place, ignore_errors=True)
+            flow = packages.unpack(package, place)
             driver = self._runner.call(self._runner.drivers.start)
             stack.callback(driver.kill)
             described = driver.ask(Describe(str(flow), name), Described, _DESCRIBE_S)
@@ -197,7 +234,7 @@ class Deployments:
                 partitions = {name: one.partitions for name, one in spread.items()}
                 settings = JobSettings(
                     flow=flow.name,
-                    package=folder.name,
+                    package=place.name,
                     root=root,
                     options=dict(options),
                     inboxes=described.inboxes | partitions,
@@ -240,12 +277,19 @@ class Deployments:
     def _new(self, arrival: _Arrival) -> Job:
         return Job(arrival.described.name, since=self._now, hosted=arrival.described.hosted)
 
-    def _add(self, arrival: _Arrival, step: life.Step, shared: Shared | None = None) -> ManagedJob:
+    def _add(
+        self,
+        arrival: _Arrival,
+        step: life.Step,
+        taken: TakenJob | None = None,
+        versions: Packed = (),
+    ) -> ManagedJob:
         """Store a new job as it is after its first step, then carry out the orders of that."""
         name, now = arrival.described.name, self._now
-        if shared is None:
-            its_id, number = self._store.next_id(name)
+        if taken is None:
+            (its_id, number), first = self._store.next_id(name), self._first(name)
         else:
+            shared, first = taken.deployment, taken.first
             its_id, number, now = shared.id, shared.number, shared.deployed_at
         job, orders = step
         stored = Stored(
@@ -255,13 +299,25 @@ class Deployments:
         def add() -> ManagedJob:
             for sha256 in arrival.settings.binaries.values():
                 self._binaries.contents.status(sha256)  # nobody has removed it meanwhile
-            return self._runner.add(stored, arrival.package, arrival.driver, orders)
+            only = Version(number=first, added_at=now, current_at=now, settings=arrival.settings)
+            known = versions or [(only, arrival.package)]
+            return self._runner.add(stored, known, arrival.driver, orders)
 
         return self._runner.call(add)
+
+    def _first(self, name: str) -> int:
+        record = Folder(self._folders.flow(name) / "switch").read("record")
+        return first_version(record)
 
     @property
     def _now(self) -> float:
         return self._clock.now_us() / 1e6
+
+
+def _here(version: Version, settings: JobSettings, *, runs: bool) -> Version:
+    """Return a version that was another engine's, on this one; that which `runs` has settings."""
+    own = msgspec.structs.replace(version.settings, root=settings.root, shared=True)
+    return msgspec.structs.replace(version, settings=settings if runs else own)
 
 
 def check_anywhere(described: Described, options: Mapping[str, Any]) -> None:

@@ -40,8 +40,6 @@ from millstream.links.host import Listening
 from millstream.storage import Claim
 
 _DEFAULT: Final = Listening()
-#: How long others wait for an engine that is silent.
-LEASE_S: Final = 15.0
 
 
 class Engine(JobSwitching):
@@ -58,7 +56,7 @@ class Engine(JobSwitching):
         warm: int = 0,
         clock: Clock | None = None,
         coordination: str | None = None,
-        lease_s: float = LEASE_S,
+        lease_s: float | None = None,
     ) -> None:
         """Make an engine; `start` begins.
 
@@ -71,7 +69,8 @@ class Engine(JobSwitching):
             warm: How many drivers are kept with Spark started, for jobs to come.
             clock: Tells the time.
             coordination: A folder or bucket that engines share: any of them may run its jobs.
-            lease_s: For how long an engine may be silent before others take its jobs.
+            lease_s: For how long an engine may be silent before others take its jobs; None: as the
+                others have it.
         """
         self._coordination, self._lease_s = coordination, lease_s
         self.data, self.node, self.of = data.resolve(), node, of

@@ -51,6 +51,11 @@ class JobQueries:
         return self._parts
 
     @property
+    def warm(self) -> int:
+        """How many drivers are in reserve, ready for the next jobs."""
+        return self._open.runner.drivers.warm
+
+    @property
     def address(self) -> Address:
         """Where this engine's inboxes are."""
         return self._open.inboxes.address

@@ -30,13 +30,14 @@ from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Event, Job, JobState, Order
-from millstream.engine.jobs.store import Noted, Store, Stored, Version
+from millstream.engine.jobs.store import Noted, Packed, Store, Stored, Version
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.orders import STOP_S, Orders
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import Guests
-from millstream.engine.switch_service import Switches, first_version
+from millstream.engine.switch_service import Switches
 from millstream.engine.unread import allowance
+from millstream.engine.version_sharing import VersionSharing
 from millstream.errors import EngineClosed, StoreBroken
 from millstream.joblog import Lease
 
@@ -60,6 +61,7 @@ class JobRunner:
         store: Store,
         inboxes: Inboxes,
         binaries: Binaries,
+        sharing: VersionSharing,
         *,
         clock: Clock,
         master: str | None,
@@ -77,7 +79,7 @@ class JobRunner:
             storage=storage,
             spares=spares,
         )
-        self.switches = Switches(folders, store, inboxes, binaries, self, self._now)
+        self.switches = Switches(folders, store, inboxes, binaries, self, self._now, sharing)
         self.orders = Orders(
             folders,
             store,
@@ -122,12 +124,11 @@ class JobRunner:
         return self.orders.guests
 
     def add(
-        self, stored: Stored, package: bytes, driver: DriverProcess, orders: list[Order]
+        self, stored: Stored, versions: Packed, driver: DriverProcess, orders: list[Order]
     ) -> ManagedJob:
-        """Store a new job, then carry out the orders of its first step."""
-        first = first_version(self._folders.flow(stored.name))
+        """Store a new job with its versions, then carry out the orders of its first step."""
         noted = Noted(stored.deployed_at, JobState.DEPLOYED, stored.settings.flow)
-        self._store.add(stored, package, noted, first=first)
+        self._store.add(stored, versions, noted)
         managed = ManagedJob(stored, driver=driver, versions=self._versions(stored.id))
         self.jobs[stored.name] = managed
         self.orders.carry_out(managed, orders)
@@ -297,21 +298,22 @@ class JobRunner:
         else:
             managed.driver = None  # prepared, and not needed yet
 
-    def _lost(self, managed: ManagedJob, driver: DriverProcess) -> None:
+    def end_driver(self, managed: ManagedJob, why: str) -> None:
+        """End a driver that hangs; the job goes on as after any death of one."""
+        if managed.driver is not None and managed.running:
+            self._lost(managed, managed.driver, why)
+
+    def _lost(self, managed: ManagedJob, driver: DriverProcess, why: str | None = None) -> None:
         managed.driver, managed.running, managed.held = None, False, None
         driver.kill()
-        failed = driver.failed
+        failed, reason = driver.failed, why or driver.reason
         full = self.orders.disk_is_full() or (failed is not None and failed.full)
-        reason = f"the disk is full: {driver.reason}" if full else driver.reason
+        reason = f"the disk is full: {reason}" if full else reason
         hopeless = failed is not None and failed.hopeless
         away = failed is not None and failed.error in _AWAY
         if away:
             self.on_taken()
         self.happened(managed, managed.death(reason, hopeless=hopeless, waiting=full or away))
-
-    def dismiss(self, managed: ManagedJob) -> None:
-        """End the driver that has read a flow which another engine will run."""
-        self.orders.kill_driver(managed)
 
     # closing
 

@@ -18,7 +18,7 @@ class JobSwitching(SharedQueries):
             FlowError: The new version has a mistake.
             InvalidTransition: The job does not run.
         """
-        return self._open.runner.switches.plan(self._alone(job), request)
+        return self._open.runner.switches.plan(self._managed(job), request)
 
     def switch(self, job: str, request: SwitchRequest) -> JobStatus:
         """Begin to replace the running version; `status` shows the progress.
@@ -30,7 +30,7 @@ class JobSwitching(SharedQueries):
                 back to.
             InvalidTransition: The job does not run.
         """
-        managed = self._alone(job)
+        managed = self._managed(job)
         self._open.runner.switches.begin(managed, request)
         return self._status(managed)
 

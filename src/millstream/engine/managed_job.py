@@ -7,7 +7,7 @@ from typing import Any
 
 from millstream.engine.driver.process import DriverProcess
 from millstream.engine.jobs.lifecycle import DriverDied, Job
-from millstream.engine.jobs.store import Stored, Version
+from millstream.engine.jobs.store import Stored, Version, current_of
 from millstream.engine.jobs.switch_record import Switch
 from millstream.errors import DriverFailed
 from millstream.joblog import Lease
@@ -77,9 +77,7 @@ class ManagedJob:
     @property
     def current(self) -> int:
         """The version that runs: the old one until a switch is done."""
-        return max(
-            (one.number for one in self.versions.values() if one.current_at is not None), default=1
-        )
+        return current_of(self.versions.values())
 
     @property
     def before(self) -> int | None:

@@ -17,6 +17,7 @@ from millstream.engine.leases.coordination import Coordination
 from millstream.engine.leases.keeper import LeaseKeeper
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.shared_jobs import SharedJobs
+from millstream.engine.version_sharing import VersionSharing
 from millstream.errors import WrongNodes
 from millstream.links.host import Listening
 
@@ -30,6 +31,7 @@ class Parts:
     runner: JobRunner
     binaries: Binaries
     deployments: Deployments
+    sharing: VersionSharing
     #: Which jobs of all engines run here, if this one has a coordination.
     leases: LeaseKeeper | None = None
 
@@ -55,11 +57,14 @@ class Parts:
             inboxes = Inboxes(folders.data, listening, node=node, of=of, clock=clock)
             stack.callback(inboxes.close)
             binaries = Binaries(folders.actions, store, clock)
+            sharing = VersionSharing(None if coordination is None else coordination.versions)
+            stack.callback(sharing.close)
             runner = JobRunner(
                 folders,
                 store,
                 inboxes,
                 binaries,
+                sharing,
                 clock=clock,
                 master=master,
                 spares=spares,
@@ -77,13 +82,14 @@ class Parts:
             keeper.append(LeaseKeeper(coordination, me, shared))
             runner.on_taken = keeper[0].look_soon
             keeper[0].start()
-        return cls(store, inboxes, runner, binaries, deployments, *keeper)
+        return cls(store, inboxes, runner, binaries, deployments, sharing, *keeper)
 
     def close(self) -> None:
         """Close the inboxes and the store, and wake those who wait for a job."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.store.close)
             stack.callback(self.inboxes.close)
+            stack.callback(self.sharing.close)
             with self.runner.changed:
                 self.runner.changed.notify_all()
 

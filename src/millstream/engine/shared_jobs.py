@@ -10,7 +10,7 @@ from millstream.engine.deployment import Deployments
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.engine.job_runner import JobRunner
 from millstream.engine.jobs import lifecycle as life
-from millstream.engine.leases.coordination import Deployment
+from millstream.engine.leases.coordination import TakenJob
 from millstream.engine.leases.keeper import Here
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.orders import STOP_S
@@ -34,9 +34,9 @@ class SharedJobs:
             if managed.stored.settings.shared and managed.job.state is not life.JobState.MOVED
         }
 
-    def adopt(self, deployment: Deployment, package: bytes) -> None:
+    def adopt(self, taken: TakenJob) -> None:
         """Run a job, which this engine has claimed."""
-        self._deployments.adopt(deployment, package)
+        self._deployments.adopt(taken)
 
     def stop(self, job: str) -> None:
         """Take no more events for a job, and let its driver stop; it has when this returns."""
@@ -48,6 +48,13 @@ class SharedJobs:
         self._runner.call(partial(self._runner.orders.stop_driver, managed))
         with self._runner.changed:
             self._runner.changed.wait_for(lambda: managed.leaving is None, STOP_S + _KILLED_S)
+
+    def restart(self, job: str, why: str) -> None:
+        """End a job's driver, which hangs, and start it again."""
+        managed = self._runner.jobs.get(job)
+        if managed is not None:
+            with contextlib.suppress(EngineClosed):
+                self._runner.call(partial(self._runner.end_driver, managed, why))
 
     def lose(self, job: str, why: str) -> None:
         """End a job's driver, close its inboxes, and forget it."""

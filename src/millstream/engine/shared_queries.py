@@ -31,7 +31,8 @@ class SharedQueries(JobQueries):
             shared = leases.tasks()
             known = {one.job for one in shared}
             alone = [one for one in self._alone_tasks(leases.me) if one.job not in known]
-            return Tasks(leases.me, leases.moves.begun, (*shared, *alone), leases.moves.so_far)
+            moves = leases.moves
+            return Tasks(leases.me, moves.begun, (*shared, *alone), moves.so_far, leases.urls)
         return Tasks("", False, tuple(self._alone_tasks("")))
 
     def _alone_tasks(self, me: str) -> list[TaskStatus]:
@@ -77,21 +78,6 @@ class SharedQueries(JobQueries):
             settled = leases.settled(job)
             state = JobState.DEPLOYED if settled is None else JobState(settled)
             return unclaimed(deployment, state)
-
-    def _alone(self, job: str) -> ManagedJob:
-        """Return a job that no other engine may run.
-
-        Raises:
-            InvalidTransition: Others may.
-        """
-        managed = self._managed(job)
-        if managed.stored.settings.shared:
-            msg = f'job "{managed.name}" can run on any engine, and cannot be switched yet'
-            hint = (
-                f"undeploy {managed.name} without --purge, and deploy the new version: it goes on"
-            )
-            raise InvalidTransition(msg, hint=hint)
-        return managed
 
     # jobs that rest
 

@@ -41,6 +41,7 @@ from millstream.engine.jobs.switch_record import (
 )
 from millstream.engine.probation_watch import ProbationWatch
 from millstream.engine.programs.binaries import Binaries
+from millstream.engine.version_sharing import VersionSharing
 from millstream.errors import (
     EngineError,
     InvalidTransition,
@@ -53,10 +54,10 @@ from millstream.switch.comparison import Comparison
 from millstream.switch.cut import WHOLE, percent
 from millstream.switch.probation import Trial
 from millstream.switch.progress import SwitchProgress
-from millstream.switch.record import decode
 from millstream.switch.request import SwitchRequest
 
 if TYPE_CHECKING:
+    from millstream.engine.driver.process import DriverProcess
     from millstream.engine.job_runner import JobRunner
     from millstream.engine.jobs.folders import Folders
     from millstream.engine.managed_job import ManagedJob
@@ -90,6 +91,7 @@ class Switches:
         binaries: Binaries,
         runner: JobRunner,
         now: Callable[[], float],
+        sharing: VersionSharing,
     ) -> None:
         self._folders, self._store, self._inboxes, self._binaries = (
             folders,
@@ -97,7 +99,7 @@ class Switches:
             inboxes,
             binaries,
         )
-        self._runner, self._now = runner, now
+        self._runner, self._now, self._sharing = runner, now, sharing
         self._one = threading.Lock()
         self._unsaved: dict[tuple[str, int], tuple[Version, list[Noted]]] = {}
         self._probations = ProbationWatch(now, self._end_trial, self._go_back)
@@ -140,8 +142,20 @@ class Switches:
             _check_idle(managed)
             planned = self._planned(managed, request, new)
             _check_plan(managed, planned)
-            settings = self._settings(managed, new, planned)
-            self._runner.call(lambda: self._add(managed, request, new, settings))
+            settings = _settings(self._folders, self._binaries, managed, new, planned)
+            version, driver = self._runner.call(lambda: self._add(managed, request, new, settings))
+            begin = _begin(version, new, request, self._binaries)
+            self._share_out(managed, version, new.package)
+            self._runner.call(lambda: _send(managed, version, driver, begin))
+
+    def _share_out(self, managed: ManagedJob, version: Version, package: bytes) -> None:
+        """Let engines know a version that they may have to go on with; if they cannot, refuse it."""
+        try:
+            self._sharing.add(managed, version, package)
+        except MillstreamError as error:
+            refused = SwitchProgress(str(version.number), ended="refused", why=error.message)
+            self._runner.call(lambda: self.reported(managed, refused))
+            raise
 
     def _share(self, managed: ManagedJob, request: SwitchRequest) -> None:
         """Give the new version another share, or nothing."""
@@ -194,32 +208,9 @@ class Switches:
         planned = managed.present_driver.ask(compare, SwitchPlanned, PLAN_S).plan
         return _with_notes(managed, request, planned)
 
-    def _settings(self, managed: ManagedJob, new: _New, planned: Planned) -> JobSettings:
-        now = managed.stored.settings
-        inboxes = _inboxes(managed, planned)
-        # A version that comes back has the programs that it had.
-        known = {} if new.back_to is None else managed.versions[new.back_to].settings.binaries
-        pinned = self._binaries.pinned(planned.binaries, known)
-        for name, sha256 in pinned.items():
-            if now.binaries.get(name, sha256) != sha256:
-                raise SwitchImpossible(
-                    f'the new version runs "{name}", which is another program now than when the job was deployed',
-                    hint=f"name its version in the flow: {name.partition('@')[0]}@N",
-                )
-        # What paths count from stays: where the first version was deployed from, or unpacked.
-        root = str(self._folders.root(now))
-        return replace(
-            now,
-            flow=new.flow.name,
-            package=new.folder.name,
-            root=root,
-            inboxes=inboxes,
-            binaries=pinned,
-        )
-
     def _add(
         self, managed: ManagedJob, request: SwitchRequest, new: _New, settings: JobSettings
-    ) -> None:
+    ) -> tuple[Version, DriverProcess]:
         _check_idle(managed)
         driver, now, number = managed.present_driver, self._now(), managed.next_version
         switch = Switch(
@@ -247,17 +238,7 @@ class Switches:
         )
         kept = {known: one for known, one in managed.versions.items() if known < number}
         managed.versions = {**kept, number: version}
-        driver.send(
-            Begin(
-                version=str(number),
-                flow=str(new.flow),
-                request=_unpacked(request),
-                binaries={
-                    name: str(self._binaries.path(sha256))
-                    for name, sha256 in settings.binaries.items()
-                },
-            )
-        )
+        return version, driver
 
     # what drivers report
 
@@ -274,6 +255,14 @@ class Switches:
         for version in list(managed.versions.values()):
             if version.switch is not None:
                 self._became(managed, version, reconcile(version.switch, state, self._now()))
+        switch = managed.switch
+        if switch is not None and switch.state is SwitchState.GOING_ON:
+            # On this engine its inboxes may be new: the driver has made their journals.
+            self._inboxes.extend(
+                managed.name,
+                self._folders.flow(managed.name),
+                managed.versions[switch.version].settings.inboxes,
+            )
 
     def _became(self, managed: ManagedJob, version: Version, switch: Switch) -> None:
         before = version.switch
@@ -333,6 +322,7 @@ class Switches:
         except StoreBroken as error:
             _log.error("job %s: %s", managed.name, error)
             self._unsaved[key] = version, noted
+        self._sharing.changed(managed)
 
     # from time to time
 
@@ -368,19 +358,6 @@ class Switches:
         version = replace(version, switch=replace(version.switch, trial=trial))
         managed.versions[version.number] = version
         self._save(managed, version, [Noted(self._now(), "probation", text)])
-
-
-def first_version(folder: Path) -> int:
-    """Return the number that a job's versions begin with: that of the journals that are there.
-
-    Raises:
-        ControlBroken: Their record is damaged.
-    """
-    try:
-        current = decode((folder / "switch" / "record").read_bytes()).current
-    except FileNotFoundError:
-        return 1
-    return int(current) if current.isdigit() else 1
 
 
 @contextmanager
@@ -420,6 +397,55 @@ def _with_notes(managed: ManagedJob, request: SwitchRequest, planned: Planned) -
     note = f"paths in the flow still start from {root}, which the job was deployed from"
     plan = {**planned.plan, "notes": [*planned.plan["notes"], note]}
     return replace(planned, plan=plan, text=f"{planned.text}\n{note}")
+
+
+def _settings(
+    folders: Folders, binaries: Binaries, managed: ManagedJob, new: _New, planned: Planned
+) -> JobSettings:
+    """Return the settings of a new version.
+
+    Raises:
+        SwitchImpossible: It has other inboxes than it may, or another program of the same name.
+    """
+    now = managed.stored.settings
+    inboxes = _inboxes(managed, planned)
+    # A version that comes back has the programs that it had.
+    known = {} if new.back_to is None else managed.versions[new.back_to].settings.binaries
+    pinned = binaries.pinned(planned.binaries, known)
+    for name, sha256 in pinned.items():
+        if now.binaries.get(name, sha256) != sha256:
+            raise SwitchImpossible(
+                f'the new version runs "{name}", which is another program now than when the job was deployed',
+                hint=f"name its version in the flow: {name.partition('@')[0]}@N",
+            )
+    # What paths count from stays: where the first version was deployed from, or unpacked.
+    root = str(folders.root(now))
+    return replace(
+        now,
+        flow=new.flow.name,
+        package=new.folder.name,
+        root=root,
+        inboxes=inboxes,
+        binaries=pinned,
+    )
+
+
+def _begin(version: Version, new: _New, request: SwitchRequest, binaries: Binaries) -> Begin:
+    """Return the command that begins a switch."""
+    programs = version.settings.binaries.items()
+    return Begin(
+        version=str(version.number),
+        flow=str(new.flow),
+        request=_unpacked(request),
+        binaries={name: str(binaries.path(sha256)) for name, sha256 in programs},
+    )
+
+
+def _send(managed: ManagedJob, version: Version, driver: DriverProcess, begin: Begin) -> None:
+    """Let a driver begin a switch; a driver that came up since finds that it was never begun."""
+    switch = managed.versions[version.number].switch
+    if managed.driver is driver and switch is not None and not switch.over:
+        driver.send(begin)
 
 
 @contextmanager

@@ -15,5 +15,6 @@ slept, and no clock is compared.
 from millstream.joblog.entries import Decided, Holder, State
 from millstream.joblog.lease import Lease
 from millstream.joblog.log import JobLog
+from millstream.joblog.renewal import Renewal
 
-__all__ = ["Decided", "Holder", "JobLog", "Lease", "State"]
+__all__ = ["Decided", "Holder", "JobLog", "Lease", "Renewal", "State"]

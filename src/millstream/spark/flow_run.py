@@ -34,7 +34,7 @@ from millstream.links.network import Address
 from millstream.plan.groups import Plan
 from millstream.spark.io.targets import Readable
 from millstream.spark.run.claim import claim as take_claim
-from millstream.spark.run.driver_log import release_job, renew_job, take_job
+from millstream.spark.run.driver_log import release_job, renew_job, take_job, take_time
 from millstream.spark.run.ends import notice_ends
 from millstream.spark.run.failure import cause
 from millstream.spark.run.late import dead_letters, late_notices, waiting_letters
@@ -84,6 +84,11 @@ class Options:
     def take(self, ground: RunContext, flow: str, clock: Clock) -> None:
         """Claim the job in its log, if it has one."""
         take_job(ground, self.storage, flow, clock, self.lease)
+
+    def prepare(self, ground: RunContext) -> None:
+        """Make ready for another version, about which Spark is asked, however long that takes."""
+        ship_modules(self.root)
+        take_time(ground)
 
     def reach_executors(self, spark: SparkSession, folder: Path) -> None:
         """Let executors have the flow's modules, and its folder, if they do not see it."""
@@ -235,7 +240,7 @@ class FlowRun:
         Raises:
             FlowError: That version has a mistake that only Spark can see.
         """
-        ship_modules(self._options.root)
+        self._options.prepare(self._ground)
         return self._versions.compare(flow, "next", request)[1]
 
     def switch(self, flow: Flow, version: str, request: SwitchRequest = DEFAULT) -> None:
@@ -261,7 +266,7 @@ class FlowRun:
                 nothing to compare.
             FlowError: The new version has a mistake that only Spark can see.
         """
-        ship_modules(self._options.root)
+        self._options.prepare(self._ground)
         self._versions.switch(flow, version, request)
 
     def share(self, request: SwitchRequest) -> None:

@@ -1,10 +1,11 @@
 """Engines that share jobs by leases, over a storage that loses answers, from one seed.
 
 Each engine looks in intervals of its own, and each of its jobs has a driver, which claims the job,
-decides and publishes. Engines pause, alone or with their drivers, for longer than any lease; they
-crash and come back, or do not; intervals are too short or too long, as if a clock had jumped;
-drivers die. After a while the faults end, and some engines live: then every job has to run again
-within some of their looks.
+decides and publishes. Engines pause, alone or with their drivers, for longer than any lease, and
+drivers hang, some for ever; engines crash and come back, or do not, which those on the same host
+notice at once; intervals are too short or too long, as if a clock had jumped; drivers die. After a
+while the faults end, and some engines live: then every job has to run again within some of their
+looks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millstream.engine.leases import observer as observing
@@ -27,6 +28,10 @@ from simulation.job_log.world import Broken, Publish, Stored
 #: How many ticks an engine's interval, and a driver's, has if no clock jumps.
 INTERVAL = 24
 FAULTY, CALM = 700, 700
+#: How long a driver sleeps that hangs for ever.
+HANGS = 10**5
+#: For how many looks a driver may start.
+PATIENCE = 6
 KEY = "sink"
 
 
@@ -68,7 +73,9 @@ class Book(Stored):
         self.released = True
         self.looks: Counter[str] = Counter()
         self.moves = self.published_at = self.claims = 0
-        self.now = 0
+        self.now = self.written_at = 0
+        #: When each engine has crashed last.
+        self.crashed_at: dict[str, int] = {}
 
     def take_down(self, number: int, content: bytes) -> None:
         super().take_down(number, content)
@@ -78,12 +85,14 @@ class Book(Stored):
             claimer = entry.holder.engine
             if claimer != self.engine and not self.released:
                 self.moves += 1
-                if self.looks[claimer] < INTERVALS:
+                crashed = self.crashed_at.get(self.engine or "", -1) >= self.written_at
+                if self.looks[claimer] < INTERVALS and not crashed:
                     raise Broken(f"{claimer} takes a job after {self.looks[claimer]} looks")
             self.engine, self.released = claimer, False
         elif isinstance(entry, Release):
             self.released = True
         self.looks.clear()
+        self.written_at = self.now
 
     def publish(self, act: Publish) -> None:
         super().publish(act)
@@ -115,6 +124,7 @@ class Engine:
 
     id: str
     cores: int
+    host: int = 0
     life: Life | None = None
     asleep: int = 0
     request: Act | None = None
@@ -137,6 +147,7 @@ class World:
         self.pauses = 0.0 if calm else drawn.choice((0.0, 0.002, 0.006))
         self.crashes = 0.0 if calm else drawn.choice((0.0, 0.001, 0.004))
         self.deaths = drawn.choice((0.0, 0.002, 0.01))
+        self.hangs = 0.0 if calm else drawn.choice((0.0, 0.002, 0.006))
         self.losing = losing
         self.time = 0
         self.books = {f"job{n}": Book(drawn, losing) for n in range(drawn.randint(1, 6))}
@@ -145,7 +156,7 @@ class World:
         self.deployed_at = {name: early or drawn.randrange(INTERVAL * 4) for name in self.books}
         self.present: dict[str, tuple[EngineView, int]] = {}
         count = engines or drawn.randint(2, 4)
-        self.engines = [Engine(f"engine{n}", 2) for n in range(count)]
+        self.engines = [Engine(f"engine{n}", 2, drawn.randrange(2)) for n in range(count)]
         for engine in self.engines:
             self.start(engine)
         self.seen: Counter[str] = Counter()
@@ -153,7 +164,7 @@ class World:
     # engines
 
     def start(self, engine: Engine) -> None:
-        engine.jobs, engine.observer = {}, Observer(engine.id)
+        engine.jobs, engine.observer = {}, Observer(engine.id, patience=PATIENCE)
         engine.life, engine.asleep = self.live(engine), self.random.randrange(INTERVAL)
         engine.request = next(engine.life)
 
@@ -186,9 +197,15 @@ class World:
             except StorageAway:
                 continue
             self.books[name].looks[engine.id] += 1
-        engine.observer.see_engines(found)
+        seen = [(replace(view, gone=self.gone(view.id, engine)), beat) for view, beat in found]
+        engine.observer.see_engines(seen)
         engine.observer.see_jobs(deployed, logs)
         engine.looks += 1
+
+    def gone(self, name: str, observer: Engine) -> bool:
+        """Tell whether an observer knows that an engine has crashed, and is not back."""
+        one = next(one for one in self.engines if one.id == name)
+        return one.life is None and one.host == observer.host
 
     def steps(self, engine: Engine) -> dict[str, Step]:
         here = {
@@ -204,6 +221,10 @@ class World:
         self.seen[step.name] += 1
         if step is Step.LOSE:
             engine.jobs.pop(name)  # its driver is gone before anything else happens
+            return
+        if step is Step.RESTART:
+            if engine.jobs[name].driver is not None:
+                self.died(engine.jobs[name])
             return
         try:
             if step is Step.RENEW:
@@ -311,10 +332,15 @@ class World:
         for here in engine.jobs.values():
             if self.random.random() < self.deaths / 4 and here.driver is not None:
                 self.died(here)
+            elif self.random.random() < self.hangs and here.driver is not None:
+                here.driver.asleep += self.random.choice((INTERVAL * 5, HANGS))
+                self.seen["driver hangs"] += 1
 
     def crash(self, engine: Engine) -> None:
         self.seen["crash"] += 1
         engine.life, engine.jobs = None, {}
+        for book in self.books.values():
+            book.crashed_at[engine.id] = self.time
 
     def died(self, here: Here) -> None:
         assert here.driver is not None
@@ -358,7 +384,7 @@ class World:
             self.tick(faulty=False)
             done = min(one.looks - looks[one.id] for one in self.living)
             # A pause before a driver's restart is no fault of the leases.
-            if done > INTERVALS + TURN * len(self.engines) + 12:
+            if done > INTERVALS + TURN * len(self.engines) + PATIENCE + 12:
                 away = sorted(name for name in self.books if not self.lives(name, began))
                 raise Broken(f"{away} do not run after {done} looks")
         self.check_places()
@@ -376,7 +402,7 @@ class World:
             fate = self.random.random()
             engine.asleep = min(engine.asleep, INTERVAL)
             for here in engine.jobs.values():
-                if here.driver is not None:
+                if here.driver is not None and here.driver.asleep < HANGS:
                     here.driver.asleep = min(here.driver.asleep, INTERVAL)
             if engine.life is None and (n == 0 or fate < 0.5):
                 self.start(engine)

@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from millstream.cli.app import app
+from millstream.cluster import Cluster
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.status import JobStatus
 from millstream.engine.leases.tasks import MoveStatus, Tasks, TaskStatus
 from millstream.errors import InvalidTransition, NoSuchJob
 from support.served import Served, serving
@@ -82,6 +87,35 @@ def test_commands_go_to_the_engine_that_runs_a_job(
         assert run("status", "f").startswith("f (job f-1)  running")
         assert run("undeploy", "f", "--force").startswith("undeployed f")
         assert other.engine.jobs() == []
+
+
+@pytest.mark.parametrize("end", ["is gone", "has lost it"])
+def test_waiting_follows_a_job_to_the_engine_that_takes_it_over(tmp_path: Path, end: str) -> None:
+    with serving(tmp_path / "one") as one, serving(tmp_path / "other") as other:
+        one.deploy()
+        one.engine.known = [Tasks("a-1", False, (), engines={"b-2": other.server.url})]
+        seen: list[str] = []
+
+        def progress(status: JobStatus) -> None:
+            seen.append(status.state)
+            if len(seen) == 1:
+                there = TaskStatus(job="f", state="running", engine="b-2", here=True)
+                other.engine.known = [Tasks("b-2", False, (there,))]
+                other.deploy()
+                if end == "is gone":
+                    one.server.close()
+                else:
+                    one.engine.known = [
+                        Tasks("a-1", False, (replace(there, here=False, url=other.server.url),))
+                    ]
+                    one.engine.undeploy("f", force=True)
+            elif status.state is JobState.RUNNING:
+                other.engine.tell("f", life.DriverDied("it failed", hopeless=True))
+
+        with Cluster([one.server.url]) as found:
+            assert found.wait("f", 60, progress=progress).state is JobState.FAILED
+            assert found.urls == (other.server.url,)
+            assert found.versions("f")
 
 
 def test_an_engine_that_shares_nothing_cannot_be_drained(served: Served, run: Run) -> None:

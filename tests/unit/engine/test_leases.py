@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from millstream.clock import SystemClock
 from millstream.engine.jobs.lifecycle import JobState
-from millstream.engine.leases.coordination import Coordination, Deployment
+from millstream.engine.leases.claims import Claims
+from millstream.engine.leases.coordination import Coordination, Presence, TakenJob
 from millstream.engine.leases.keeper import Here, LeaseKeeper
+from millstream.engine.leases.same_host import ended, space
 from millstream.errors import InvalidStorage, JobExists, TakenOver
 from millstream.joblog import JobLog, Lease
 from millstream.storage import storage_at
@@ -30,6 +33,9 @@ class Runs:
         self.drivers: dict[str, JobLog] = {}
         self.lost: list[str] = []
         self.stopped: list[str] = []
+        self.restarted: list[str] = []
+        self.taken: list[TakenJob] = []
+        self.hangs = False
         self.broken = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew, daemon=True)
@@ -38,13 +44,15 @@ class Runs:
     def here(self) -> dict[str, Here]:
         return {name: Here(state, name in self.drivers) for name, state in self.states.items()}
 
-    def adopt(self, deployment: Deployment, package: bytes) -> None:
+    def adopt(self, taken: TakenJob) -> None:
         if self.broken:
             raise RuntimeError("it cannot run here")
-        assert package == b"package"
+        assert taken.package == b"package"
         assert self.keeper is not None
-        self.drive(deployment.name, self.keeper.claims.lease(deployment.name))
-        self.states[deployment.name] = JobState.RUNNING
+        name = taken.deployment.name
+        self.taken.append(taken)
+        self.drive(name, self.keeper.claims.lease(name))
+        self.states[name] = JobState.RUNNING
 
     def drive(self, name: str, lease: Lease) -> None:
         log = JobLog(
@@ -59,6 +67,10 @@ class Runs:
         self.stopped.append(job)
         self.drivers.pop(job, None)
 
+    def restart(self, job: str, why: str) -> None:
+        self.restarted.append(f"{job}: {why}")
+        self.drivers.pop(job, None)
+
     def lose(self, job: str, why: str) -> None:
         self.lost.append(f"{job}: {why}")
         self.drivers.pop(job, None)
@@ -66,7 +78,7 @@ class Runs:
 
     def _renew(self) -> None:
         while not self._over.wait(0.05):
-            for name, log in list(self.drivers.items()):
+            for name, log in [] if self.hangs else list(self.drivers.items()):
                 try:
                     log.renew()
                 except TakenOver:
@@ -181,6 +193,53 @@ def test_an_engine_holds_a_job_whose_driver_is_away(node: Nodes) -> None:
     holder.runs.drive("shop", holder.keeper.claims.lease("shop"))
 
 
+def test_a_driver_that_hangs_on_the_only_engine_is_started_again(node: Nodes) -> None:
+    first = node("first")
+    deploy(first, "shop")
+    wait_until(lambda: first.jobs)
+    first.runs.hangs = True
+    wait_until(lambda: first.runs.restarted)
+    assert first.runs.restarted == ["shop: the driver has not renewed its lease for 1.5 s"]
+    wait_until(lambda: first.keeper.claims.generation("shop") is not None)
+    first.runs.hangs = False
+    first.runs.drive("shop", first.keeper.claims.lease("shop"))
+    beats = first.keeper._beat
+    wait_until(lambda: first.keeper._beat > beats + 5)
+    assert first.jobs == {"shop"}
+    assert len(first.runs.restarted) == 1
+
+
+def left_by(folder: Path, process: int, there: str) -> None:
+    """Leave a job as an engine in a process does that is killed."""
+    shared = Coordination(str(folder), LEASE_S, clock=SystemClock())
+    Claims(shared, "killed").deploy("shop", b"package", None, {})
+    shared.log("shop", "killed").claim()
+    shared.show(Presence(id="killed", beat=1, cores=2, process=process, space=there))
+
+
+@pytest.mark.parametrize("same_host", [True, False], ids=["on this host", "elsewhere"])
+def test_an_engine_whose_process_has_ended_is_waited_for_only_if_it_was_elsewhere(
+    node: Nodes, tmp_path: Path, same_host: bool
+) -> None:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    left_by(tmp_path / "shared", process.pid, space() if same_host else "another start of a host")
+    first = node("first")
+    wait_until(lambda: first.jobs)
+    assert (first.keeper._beat <= 3) is same_host
+
+
+def test_a_process_has_ended_if_it_is_gone_or_waits_for_its_parent() -> None:
+    child = subprocess.Popen(["sleep", "100"])
+    assert not ended(child.pid, space())
+    child.kill()
+    wait_until(lambda: ended(child.pid, space()), what="nobody has waited for it")
+    child.wait()
+    assert ended(child.pid, space())
+    assert not ended(child.pid, "elsewhere")
+    assert not ended(0, "")
+
+
 def test_a_job_that_rests_is_run_again_when_it_is_resumed(node: Nodes) -> None:
     first = node("first")
     deploy(first, "shop")
@@ -252,6 +311,13 @@ def test_a_job_that_is_undeployed_is_gone_everywhere(node: Nodes) -> None:
     wait_until(lambda: not first.keeper.tasks() and not second.keeper.tasks())
     deploy(other, "shop")
     wait_until(lambda: len(first.jobs | second.jobs) == 1)
+
+
+def test_an_engine_without_a_wish_has_the_lease_of_the_others(tmp_path: Path) -> None:
+    place = str(tmp_path / "shared")
+    assert Coordination(place, 15.0, clock=SystemClock()).lease_s == 15.0
+    assert Coordination(place, clock=SystemClock()).lease_s == 15.0
+    assert Coordination(str(tmp_path / "new"), clock=SystemClock()).lease_s == 9.0
 
 
 def test_engines_with_other_leases_are_refused(node: Nodes, tmp_path: Path) -> None:

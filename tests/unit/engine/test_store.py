@@ -8,7 +8,7 @@ import pytest
 from millstream.engine.jobs import store as stores
 from millstream.engine.jobs.lifecycle import Job, JobState
 from millstream.engine.jobs.status import Place
-from millstream.engine.jobs.store import JobSettings, Noted, Store, Stored
+from millstream.engine.jobs.store import JobSettings, Noted, Store, Stored, Version
 from millstream.errors import StoreBroken
 
 SETTINGS = JobSettings(flow="f.py", package="abc", options={"state": "memory"}, inboxes={"s": 2})
@@ -24,7 +24,11 @@ def stored(store: Store, name: str = "f", at: float = 1.0) -> Stored:
         settings=SETTINGS,
         job=Job(name, since=at),
     )
-    store.add(one, b"zip", Noted(at, "deployed"))
+    store.add(
+        one,
+        [(Version(number=1, added_at=at, current_at=at, settings=SETTINGS), b"zip")],
+        Noted(at, "deployed"),
+    )
     return one
 
 

@@ -26,7 +26,11 @@ def deployed(store: Store) -> Stored:
     one = Stored(
         id="f-1", name="f", number=1, deployed_at=1.0, settings=FIRST, job=Job("f", since=1.0)
     )
-    store.add(one, b"zip 1", Noted(1.0, "deployed"))
+    store.add(
+        one,
+        [(Version(number=1, added_at=1.0, current_at=1.0, settings=FIRST), b"zip 1")],
+        Noted(1.0, "deployed"),
+    )
     return one
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,10 +11,16 @@ import pytest
 
 from millstream.clock import SystemClock
 from millstream.errors import InvalidStorage, TakenOver
-from millstream.joblog import JobLog, Lease
+from millstream.joblog import JobLog, Lease, Renewal
 from millstream.joblog.protocol import Log
 from millstream.spark.io.checkpoint import Checkpoint
-from millstream.spark.run.driver_log import check_place, release_job, renew_job, take_job
+from millstream.spark.run.driver_log import (
+    check_place,
+    release_job,
+    renew_job,
+    take_job,
+    take_time,
+)
 from millstream.spark.run.version import RunContext
 from millstream.storage import storage_at
 from support.links import wait_for
@@ -68,10 +75,35 @@ def test_a_driver_follows_the_claim_of_its_engine_and_renews_while_it_starts(
     assert seen.state.holder is not None
     assert seen.state.holder.engine == "first"
     wait_for(lambda: JobLog(place).glance(seen).end > seen.end + 2)
-    renew_job(ground)
-    wait_for(lambda: not [one for one in threading.enumerate() if one.name == "lease"])
     release_job(ground)
+    wait_for(lambda: not [one for one in threading.enumerate() if one.name == "lease"])
     assert not JobLog(place).glance(Log()).state.released, "that is its engine's to do"
+
+
+def test_a_driver_that_hangs_renews_no_more_until_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Renewal.go_on, "__defaults__", (0.1,))
+    place = storage_at(str(tmp_path / "there" / "shop"))
+    lease = Lease(str(tmp_path / "there"), "first", JobLog(place, engine="first").claim(), 0.02)
+    ground = RunContext(cast("Any", None), tmp_path / "shop", tmp_path, 1)
+    take_job(ground, lease.storage, "shop", SystemClock(), lease)
+
+    def end() -> int:
+        return JobLog(place).glance(Log()).end
+
+    def appends(for_s: float) -> bool:
+        before = end()
+        time.sleep(for_s)
+        return end() > before
+
+    renew_job(ground)
+    wait_for(lambda: not appends(0.3))
+    take_time(ground)
+    assert appends(0.3), "what it does now may take a while"
+    renew_job(ground)
+    wait_for(lambda: not appends(0.3))
+    release_job(ground)
 
 
 def test_a_driver_whose_engine_has_lost_the_job_gets_no_claim(tmp_path: Path) -> None:

@@ -205,6 +205,7 @@ class Server:
             data=str(self._data.resolve()),
             started_at=self._started_at.isoformat(timespec="milliseconds"),
             jobs=jobs,
+            warm=self._engine.warm,
         )
 
 

@@ -223,6 +223,8 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     data: str
     started_at: str
     jobs: int
+    #: How many drivers are in reserve, ready for the next jobs.
+    warm: int = 0
 
 
 class Prepared(msgspec.Struct, frozen=True):

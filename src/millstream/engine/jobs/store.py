@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -115,6 +115,15 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         return compared and self.current_at is None
 
 
+#: Versions with their packages.
+Packed = Sequence[tuple[Version, bytes]]
+
+
+def current_of(versions: Iterable[Version]) -> int:
+    """Return the number of the version that runs: the old one until a switch is done."""
+    return max((one.number for one in versions if one.current_at is not None), default=1)
+
+
 class Noted(msgspec.Struct, frozen=True):
     """Something that has happened to a job, at a moment in seconds since 1970."""
 
@@ -183,8 +192,8 @@ class Store:
             )
         return f"{name}-{number}", number
 
-    def add(self, stored: Stored, package: bytes, noted: Noted, *, first: int = 1) -> None:
-        """Write down a new job and its package, which is its first version.
+    def add(self, stored: Stored, versions: Packed, noted: Noted) -> None:
+        """Write down a new job and its versions, each with its package.
 
         One that other engines know too may have been here before.
         """
@@ -195,13 +204,8 @@ class Store:
                 "undeployed = 0, settings = excluded.settings, job = excluded.job",
                 (*row, msgspec.json.encode(stored.settings), msgspec.json.encode(stored.job)),
             )
-            at = stored.deployed_at
-            _put(
-                sql,
-                stored.id,
-                Version(number=first, added_at=at, current_at=at, settings=stored.settings),
-                package,
-            )
+            for version, package in versions:
+                _put(sql, stored.id, version, package)
             _note(sql, stored.id, noted)
 
     def update(

@@ -26,6 +26,7 @@ from millstream.engine.jobs.spread import SpreadSource
 from millstream.switch.comparison import Comparison
 from millstream.switch.probation import Trial
 from millstream.switch.progress import SwitchProgress, SwitchStep
+from millstream.switch.record import decode
 from millstream.switch.request import TIMEOUT, SwitchRequest
 
 #: Why a switch has ended whose new version had keys, and has none any more.
@@ -84,6 +85,20 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def over(self) -> bool:
         return self.state in OVER
+
+
+def first_version(record: bytes | str | None) -> int:
+    """Return the number that a job's versions begin with, by the record of its switches.
+
+    That is 1, unless journals of an earlier deployment are there.
+
+    Raises:
+        ControlBroken: The record is damaged.
+    """
+    if record is None:
+        return 1
+    current = decode(record.encode() if isinstance(record, str) else record).current
+    return int(current) if current.isdigit() else 1
 
 
 # between an engine and a driver

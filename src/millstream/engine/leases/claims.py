@@ -31,6 +31,11 @@ class Claims:
         log = self._logs.get(name)
         return None if log is None else log.generation
 
+    def standing(self, name: str) -> tuple[int, str | None]:
+        """Return the engine's own claim, and the record of the job's switches that it has found."""
+        log = self._logs[name]
+        return log.generation, log.state.switch
+
     @property
     def names(self) -> list[str]:
         return list(self._logs)

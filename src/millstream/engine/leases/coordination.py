@@ -3,6 +3,7 @@
 settings             what must be the same for all of them
 deployed/<job>       what was deployed; whoever puts it first has the name
 packages/<job>/<n>   the package of the nth deployment of a name
+versions/<job>/<n>/  its later versions (versions.py)
 numbers/<job>        how many deployments of a name there have been
 engines/<id>         who is there: written again at every look
 jobs/<job>/log/...   the job's numbered log: who has it, what is decided, where it rests
@@ -12,16 +13,23 @@ jobs/<job>/groups/   its checkpoints
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from millstream.clock import Clock
+from millstream.engine.jobs.store import Packed
+from millstream.engine.jobs.switch_record import first_version
 from millstream.engine.leases.rules import INTERVALS
+from millstream.engine.leases.versions import SharedVersions
 from millstream.errors import InvalidStorage, JobExists, StorageError
 from millstream.joblog import JobLog
 from millstream.storage import checked_storage, storage_at
+
+#: For how long an engine may be silent before others take its jobs, if nobody has said otherwise.
+LEASE_S: Final = 9.0
 
 _DEPLOYED: Final = "deployed"
 _ENGINES: Final = "engines"
@@ -52,6 +60,22 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     #: The states of the jobs that it runs.
     jobs: dict[str, str] = {}
+    #: Its process, and where that number is one: on the same host.
+    process: int = 0
+    space: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenJob:
+    """A job that an engine has claimed, and is to run."""
+
+    deployment: Deployment
+    #: The package that was deployed.
+    package: bytes
+    #: All versions with their packages; none if it was never switched.
+    versions: Packed = ()
+    #: The number of the version that was deployed.
+    first: int = 1
 
 
 class _Settings(msgspec.Struct, frozen=True):
@@ -61,8 +85,10 @@ class _Settings(msgspec.Struct, frozen=True):
 class Coordination:
     """The storage that engines share. Any thread may call; everything may raise StorageError."""
 
-    def __init__(self, address: str, lease_s: float, *, clock: Clock) -> None:
+    def __init__(self, address: str, lease_s: float | None = None, *, clock: Clock) -> None:
         """Use an address, once it is known that all engines there wait equally long.
+
+        Without `lease_s` that is what they do, or the default.
 
         Raises:
             InvalidStorage: Other engines there have another lease.
@@ -71,16 +97,17 @@ class Coordination:
         self.address = address if "://" in address else str(Path(address).resolve())
         self.address = self.address.rstrip("/")
         self._storage, self._clock = checked_storage(self.address), clock
-        self.lease_s = lease_s
-        self._check()
+        self.versions = SharedVersions(self._storage)
+        self.lease_s = self._agreed(lease_s)
 
-    def _check(self) -> None:
-        ours = msgspec.json.encode(_Settings(self.lease_s))
-        if not self._storage.put_if_absent(_SETTINGS, ours):
-            found = msgspec.json.decode(self._storage.read(_SETTINGS) or ours, type=_Settings)
-            if found.lease_s != self.lease_s:
-                msg = f"engines at {self.address} have leases of {found.lease_s:g} s"
-                raise InvalidStorage(msg, hint=f"give --lease {found.lease_s:g}")
+    def _agreed(self, wanted: float | None) -> float:
+        ours = msgspec.json.encode(_Settings(wanted or LEASE_S))
+        self._storage.put_if_absent(_SETTINGS, ours)
+        found = msgspec.json.decode(self._storage.read(_SETTINGS) or ours, type=_Settings).lease_s
+        if wanted not in (None, found):
+            msg = f"engines at {self.address} have leases of {found:g} s"
+            raise InvalidStorage(msg, hint=f"leave --lease out, or give --lease {found:g}")
+        return found
 
     @property
     def now(self) -> float:
@@ -130,12 +157,29 @@ class Coordination:
             raise StorageError(f'the package of job "{deployment.name}" is gone')
         return found
 
+    def taken(self, name: str, generation: int, record: str | None) -> TakenJob | None:
+        """Return a job that was claimed, to run it; None if it is not deployed any more.
+
+        `generation` is the claim, `record` that of the job's switches.
+        """
+        deployment = self.deployment(name)
+        if deployment is None:
+            return None
+        package, number = self.package(deployment), deployment.number
+        known = self.versions.read(name, number, generation)
+        packages = [self.versions.package(name, number, one.settings.package) for one in known]
+        versions = tuple(zip(known, (one or package for one in packages), strict=True))
+        if known:
+            self.versions.write(name, number, generation, known)
+        return TakenJob(deployment, package, versions, first_version(record))
+
     def undeploy(self, deployment: Deployment, *, purge: bool) -> None:
         """Forget a job, which nobody runs; its log stays, so that those who sleep find it taken."""
         name = deployment.name
         self._storage.put(f"numbers/{name}", str(deployment.number).encode())
         self._storage.delete(f"{_DEPLOYED}/{name}")
         self._storage.delete(_package(deployment))
+        self.versions.forget(name)
         if purge:
             self._storage.delete_all(f"jobs/{name}/groups")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -20,9 +21,9 @@ from typing import Final, Protocol
 
 from millstream.clock import iso
 from millstream.engine.jobs.lifecycle import SETTLED, JobState
-from millstream.engine.leases import rules
+from millstream.engine.leases import rules, same_host
 from millstream.engine.leases.claims import Claims
-from millstream.engine.leases.coordination import Coordination, Deployment, Presence
+from millstream.engine.leases.coordination import Coordination, Deployment, Presence, TakenJob
 from millstream.engine.leases.moving import Moves
 from millstream.engine.leases.observer import Local, Observer, Step, holder_of
 from millstream.engine.leases.rules import EngineView
@@ -36,6 +37,8 @@ _log = logging.getLogger(__name__)
 _LEAVE_ALONE: Final = 12
 #: How long an engine that closes waits for jobs that arrive.
 _ARRIVES_S: Final = 20.0
+#: How long a driver may take to claim its job: it may have to start Spark, on a busy machine.
+_STARTS_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +57,16 @@ class Jobs(Protocol):
         """Return the jobs in the engine that other engines know too."""
         ...
 
-    def adopt(self, deployment: Deployment, package: bytes) -> None:
+    def adopt(self, taken: TakenJob) -> None:
         """Run a job, which this engine has claimed."""
         ...
 
     def stop(self, job: str) -> None:
         """Take no more events for a job, and let its driver stop; it has when this returns."""
+        ...
+
+    def restart(self, job: str, why: str) -> None:
+        """End a job's driver, which hangs, and start it again."""
         ...
 
     def lose(self, job: str, why: str) -> None:
@@ -77,7 +84,7 @@ class LeaseKeeper:
         #: Where this engine is asked.
         self.url = ""
         self.closing = False
-        self._observer = Observer(me)
+        self._observer = Observer(me, patience=math.ceil(_STARTS_S / self._interval))
         self._busy: set[str] = set()  # those that arrive or leave
         self._failed: dict[str, tuple[int, str]] = {}
         self._presence: dict[str, Presence] = {}
@@ -126,8 +133,7 @@ class LeaseKeeper:
         with self._guard:
             counted = self._counts()
             self._presence = {one.id: one for one in engines}
-            views = [(EngineView(one.id, one.cores, one.draining), one.beat) for one in engines]
-            self._observer.see_engines(views, counted=counted)
+            self._observer.see_engines(map(_view, engines), counted=counted)
             self._observer.see_jobs(names, logs, counted=counted)
             self._failed = {
                 name: (left - counted, why) for name, (left, why) in self._failed.items() if left
@@ -154,6 +160,8 @@ class LeaseKeeper:
             url=self.url,
             draining=self.moves.begun or self.closing,
             jobs={name: str(one.state) for name, one in self._jobs.here().items()},
+            process=os.getpid(),
+            space=same_host.space(),
         )
         self._shared.show(presence)
 
@@ -179,6 +187,8 @@ class LeaseKeeper:
                     self.claims.hold(name)
                 case Step.RENEW:
                     self.claims.renew(name)
+                case Step.RESTART:
+                    self._restart(name)
                 case Step.LOSE:
                     self._lose(name)
         except TakenOver as error:
@@ -192,17 +202,18 @@ class LeaseKeeper:
         self.claims.take(name, self._observer.logs[name])
         with self._guard:
             self._busy.add(name)
-        adopting = threading.Thread(target=self._adopt, args=(name,), name=f"adopt {name}")
-        adopting.daemon = True
+        standing = self.claims.standing(name)
+        adopting = threading.Thread(target=self._adopt, args=(name, *standing), daemon=True)
+        adopting.name = f"adopt {name}"
         adopting.start()
         self._adopting = [one for one in self._adopting if one.is_alive()] + [adopting]
 
-    def _adopt(self, name: str) -> None:
+    def _adopt(self, name: str, generation: int, record: str | None) -> None:
         """Run a job that was claimed; if that fails, let others have it."""
         try:
-            deployment = self._shared.deployment(name)
-            if deployment is not None:
-                self._jobs.adopt(deployment, self._shared.package(deployment))
+            taken = self._shared.taken(name, generation, record)
+            if taken is not None:
+                self._jobs.adopt(taken)
         except Exception as error:  # noqa: BLE001 (whatever it is, another engine may do better)
             _log.error("job %s cannot run here: %s", name, error)
             with self._guard:
@@ -211,6 +222,11 @@ class LeaseKeeper:
         finally:
             with self._guard:
                 self._busy.discard(name)
+
+    def _restart(self, name: str) -> None:
+        why = f"the driver has not renewed its lease for {self._shared.lease_s:g} s"
+        _log.warning("job %s: %s; it is ended, and started again", name, why)
+        self._jobs.restart(name, why)
 
     def _lose(self, name: str) -> None:
         log = self._observer.logs.get(name)
@@ -303,6 +319,12 @@ class LeaseKeeper:
         found = next((one for one in self.tasks() if one.job == job), None)
         return None if found is None else found.url or found.engine or "no engine yet"
 
+    @property
+    def urls(self) -> dict[str, str]:
+        """Where engines are asked, by their ids."""
+        with self._guard:
+            return {one.id: one.url for one in self._presence.values() if one.url}
+
     def tasks(self) -> list[TaskStatus]:
         """Return which engine runs which job, as far as this one has seen."""
         with self._guard:
@@ -327,6 +349,12 @@ class LeaseKeeper:
             here=engine == self.me,
             reason=None if reason is None else reason[1],
         )
+
+
+def _view(there: Presence) -> tuple[EngineView, int]:
+    """Return an engine as it is seen from here, and its beat."""
+    gone = same_host.ended(there.process, there.space)
+    return EngineView(there.id, there.cores, there.draining, gone=gone), there.beat
 
 
 def _since(log: Log) -> str | None:

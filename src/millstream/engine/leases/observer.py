@@ -5,13 +5,15 @@ A look changes what is known here; nothing else does. What to do is a step for e
     TAKE     claim it, right behind the log that was seen, then run it
     HOLD     it is ours, and its driver is away: claim it again for ourselves, so that it stays ours
     RENEW    it is ours, and its driver has not claimed it yet: append
+    RESTART  it is ours, and its driver hangs: it should append, and has not for as long as others
+             wait; or it should claim the job, and has not for longer than a driver takes to start
     LOSE     another engine has it: stop the driver, close the inboxes, forget it
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from millstream.engine.leases import rules
@@ -25,6 +27,7 @@ class Step(Enum):
     TAKE = auto()
     HOLD = auto()
     RENEW = auto()
+    RESTART = auto()
     LOSE = auto()
 
 
@@ -43,9 +46,13 @@ class Observer:
     """What one engine knows of all jobs and engines that have the same coordination."""
 
     me: str
+    #: For how many looks a driver may start before it claims its job.
+    patience: int = 100
     logs: dict[str, Log] = field(default_factory=dict)
     _quiet: dict[str, Watched] = field(default_factory=dict)
     _engines: dict[str, tuple[EngineView, Watched]] = field(default_factory=dict)
+    _starting: dict[str, int] = field(default_factory=dict)
+    _counted: bool = True
 
     def see_engines(self, found: Iterable[tuple[EngineView, int]], *, counted: bool = True) -> None:
         """Note the engines that are there, each with its beat."""
@@ -62,6 +69,7 @@ class Observer:
 
         A log that could not be read is not counted: nobody knows whether it has changed.
         """
+        self._counted = counted
         known = {name: self.logs.get(name) for name in deployed} | dict(found)
         self.logs = {name: log for name, log in known.items() if log is not None}
         fresh = {
@@ -73,20 +81,28 @@ class Observer:
     @property
     def engines(self) -> list[EngineView]:
         return [
-            EngineView(one.id, one.cores, one.draining, seen.silent and one.id != self.me)
+            replace(one, silent=seen.silent and one.id != self.me)
             for one, seen in self._engines.values()
         ]
 
     @property
     def jobs(self) -> list[JobView]:
+        gone = {one.id for one in self.engines if one.gone and one.id != self.me}
         return [
-            JobView(name, holder_of(log), self._quiet[name].quiet, log.state.settled is not None)
+            JobView(
+                name,
+                holder_of(log),
+                self._quiet[name].quiet,
+                settled=log.state.settled is not None,
+                orphaned=holder_of(log) in gone,
+            )
             for name, log in self.logs.items()
         ]
 
     def steps(self, local: Mapping[str, Local]) -> dict[str, Step]:
         """Return what to do about jobs, after a look."""
         wanted = set(rules.to_claim(self.me, self.jobs, self.engines))
+        self._count_starting(local)
         found = {name: Step.LOSE for name in local if name not in self.logs}
         for job in self.jobs:
             here = local.get(job.name)
@@ -96,6 +112,16 @@ class Observer:
             if step is not None:
                 found[job.name] = step
         return found
+
+    def _count_starting(self, local: Mapping[str, Local]) -> None:
+        """Count for how many looks drivers have had the command to run, and have not claimed."""
+        starting = [
+            name
+            for name, here in local.items()
+            if here.running and name in self.logs
+            if here.held == self.logs[name].state.generation
+        ]
+        self._starting = {name: self._starting.get(name, 0) + self._counted for name in starting}
 
     def _absent(self, job: JobView, wanted: bool) -> Step | None:
         # What was ours before this engine was started again is ours still.
@@ -108,8 +134,11 @@ class Observer:
         if job.settled:
             return None
         if here.held == self.logs[job.name].state.generation:
-            return Step.RENEW
-        return None if here.running else Step.HOLD
+            hangs = self._starting.get(job.name, 0) >= self.patience
+            return Step.RESTART if hangs else Step.RENEW
+        if not here.running:
+            return Step.HOLD
+        return Step.RESTART if job.quiet >= rules.INTERVALS else None
 
 
 def holder_of(log: Log) -> str | None:

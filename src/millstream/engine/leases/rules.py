@@ -2,7 +2,8 @@
 
 An engine looks at all logs and all engines in intervals of its own, and counts. What has not
 changed for INTERVALS looks is taken for dead: a job's lease is lost then, and an engine is no
-candidate any more. An engine that slept counts one look, not the time.
+candidate any more. An engine that slept counts one look, not the time. An engine of which it is
+known that its process has ended, because it was on the observer's host, is not waited for.
 
     look ──▶ Watched: how many looks without a change ──▶ free jobs ──▶ candidates, in order ──▶ claim
 
@@ -51,10 +52,12 @@ class EngineView:
     #: Whether it gives its jobs away, and takes none.
     draining: bool = False
     silent: bool = False
+    #: Whether it is known that its process has ended.
+    gone: bool = False
 
     @property
     def candidate(self) -> bool:
-        return not (self.draining or self.silent)
+        return not (self.draining or self.silent or self.gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +71,15 @@ class JobView:
     quiet: int
     #: Whether nobody is to run it.
     settled: bool = False
+    #: Whether it is known that the holder's process has ended.
+    orphaned: bool = False
 
     @property
     def free_for(self) -> int | None:
         """For how many looks somebody could have claimed it; None if it is not free."""
         if self.settled:
             return None
-        if self.holder is None:
+        if self.holder is None or self.orphaned:
             return self.quiet
         return self.quiet - INTERVALS if self.quiet >= INTERVALS else None
 

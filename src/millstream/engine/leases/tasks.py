@@ -40,3 +40,5 @@ class Tasks(msgspec.Struct, frozen=True):
     draining: bool
     tasks: tuple[TaskStatus, ...]
     moves: tuple[MoveStatus, ...] = ()
+    #: Where engines that share jobs are asked, by their ids.
+    engines: dict[str, str] = {}

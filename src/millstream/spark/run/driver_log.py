@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from millstream.clock import Clock
 from millstream.errors import InvalidStorage, StorageError, TakenOver
-from millstream.joblog import JobLog, Lease
+from millstream.joblog import JobLog, Lease, Renewal
 from millstream.spark.run.version import RunContext
 from millstream.storage import Folder, checked_storage
 
 #: The file of a flow's folder that names the storage it runs with.
 _PLACE: Final = "storage"
+#: How long a driver may plan a switch.
+PLANNING_S: Final = 120.0
 
 
 def take_job(
@@ -39,24 +40,9 @@ def take_job(
     else:
         log = JobLog(found, clock=clock, renew_every=lease.renew_every, engine=lease.engine)
         log.follow(lease)
-        _renew_until(ground.started, log, lease.renew_every / 3)
+        ground.renewal = Renewal(log, lease.renew_every / 3)
     ground.log, ground.leased = log, lease is not None
     Folder(ground.folder).put(_PLACE, storage.rstrip("/").encode())
-
-
-def _renew_until(started: threading.Event, log: JobLog, every: float) -> None:
-    """Renew a lease while a run starts, which may take longer than others wait.
-
-    Not for longer: a run that hangs loses the job.
-    """
-
-    def renew() -> None:
-        # What goes wrong here, the first poll or decision meets again.
-        with suppress(TakenOver, StorageError):
-            while not started.wait(every):
-                log.renew()
-
-    threading.Thread(target=renew, name="lease", daemon=True).start()
 
 
 def check_place(folder: Path, storage: str | None) -> None:
@@ -83,9 +69,16 @@ def renew_job(ground: RunContext) -> None:
     Raises:
         TakenOver: Another driver has taken the job.
     """
-    ground.started.set()
+    if ground.renewal is not None:
+        ground.renewal.go_on()
     if ground.log is not None:
         ground.log.renew()
+
+
+def take_time(ground: RunContext) -> None:
+    """Let the lease be renewed while Spark is asked about a switch, which may take a while."""
+    if ground.renewal is not None:
+        ground.renewal.go_on(PLANNING_S)
 
 
 def release_job(ground: RunContext) -> None:
@@ -93,7 +86,8 @@ def release_job(ground: RunContext) -> None:
 
     A job with a lease is its engine's: that one may start it again, or let go of it.
     """
-    ground.started.set()
+    if ground.renewal is not None:
+        ground.renewal.end()
     if ground.log is not None:
         with suppress(TakenOver, StorageError):
             if not ground.leased:

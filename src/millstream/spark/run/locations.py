@@ -45,7 +45,9 @@ def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
     }
     journals = {}
     for name in _written(new):
-        fresh = name not in known.journals and not (new.ground.folder / "journals" / name).exists()
+        # Where another engine may have kept a journal of that name, it is not here to be seen.
+        seen = new.ground.address is not None or (new.ground.folder / "journals" / name).exists()
+        fresh = name not in known.journals and not seen
         own = name in private or name not in known.journals
         journals[name] = "" if fresh else new.name if own else known.journals[name]
     return owning(new, Homes(groups, journals, _by_time(known, plan)), plan)

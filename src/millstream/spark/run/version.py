@@ -10,7 +10,6 @@ A version that takes the place of another keeps the queries of groups that mean 
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,7 +25,7 @@ from millstream.errors import InvalidOption
 from millstream.flow.flow import Flow
 from millstream.flow.site import Site
 from millstream.flow.stages import Source, Written
-from millstream.joblog import JobLog
+from millstream.joblog import JobLog, Renewal
 from millstream.journal import journal_at, journal_kept
 from millstream.plan import fingerprint
 from millstream.plan.groups import Group, entry_above, journal_read, plan
@@ -66,8 +65,8 @@ class RunContext:
     log: JobLog | None = None
     #: Whether an engine lets others have the job, and not this run.
     leased: bool = False
-    #: Set when the run is polled, or has ended: until then somebody else renews its lease.
-    started: threading.Event = field(default_factory=threading.Event)
+    #: Renews the lease while the run goes on, if it has one.
+    renewal: Renewal | None = None
     memory: dict[str, Readable] = field(default_factory=dict)
     _journals: dict[Path, JournalTarget] = field(default_factory=dict)
     _sinks: dict[tuple[str, str], Target] = field(default_factory=dict)
