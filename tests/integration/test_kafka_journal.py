@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,10 +18,11 @@ import pyarrow as pa
 import pytest
 
 from contract.check_journal import SCHEMA, everything, rows, values
+from millstream.brokers import clients
 from millstream.brokers.connection import connection
-from millstream.errors import JournalUnreadable, SchemaConflict, WriterBroken
+from millstream.errors import JournalUnreadable, SchemaConflict, TopicChanged, WriterBroken
 from millstream.journal.kinds.files.layout import index_file, partition_folder, segment_positions
-from millstream.journal.kinds.kafka import KafkaJournal, local, marker
+from millstream.journal.kinds.kafka import KafkaJournal, local, marker, topics
 from millstream.journal.kinds.kafka.following import Topics
 from millstream.journal.kinds.kafka.wire import Appender, Fetcher, Spot
 from millstream.secrets import Secret
@@ -259,6 +261,37 @@ def test_a_topic_that_would_lose_rows_is_refused(
 
 
 # retention and copies
+
+
+@pytest.mark.parametrize("deleted", [("",), (".index",), ("", ".index")])
+def test_topics_that_were_made_again_are_an_error_on_hosts_that_knew_them(
+    host: Host, deleted: tuple[str, ...]
+) -> None:
+    here = host("here")
+    here.create(SCHEMA, time="at")
+    with here.writer(0) as writer:
+        writer.append("a", 0, rows(1, 2))
+    here.create(SCHEMA, time="at")
+    admin = clients.admin(here.connection)
+    for removed in admin.delete_topics([here.topic + end for end in deleted]).values():
+        removed.result(30)
+    with pytest.raises(TopicChanged, match=f'"{here.topic}{deleted[0]}" was deleted') as found:
+        here.create(SCHEMA, time="at")
+    assert found.value.hint
+    with pytest.raises(TopicChanged):
+        here.create(SCHEMA, time="at")
+
+
+def test_limits_of_a_folder_from_before_topics_had_ids_are_known(host: Host) -> None:
+    journal = host("here")
+    journal.create(SCHEMA, time="at")
+    file = journal.path / "limits.json"
+    found = json.loads(file.read_bytes())
+    del found["ids"]
+    file.write_text(json.dumps(found))
+    assert topics.known(journal.path) == topics.Limits(**found)
+    journal.create(SCHEMA, time="at")
+    assert len(json.loads(file.read_bytes())["ids"]) == 2
 
 
 def test_what_nobody_needs_is_deleted_and_a_new_host_begins_with_a_snapshot(

@@ -60,7 +60,7 @@ _KINDS: Final[dict[str, tuple[_Kind, str, str | None]]] = {
     ),
     "UNKNOWN_TOPIC_OR_PART": (TopicMissing, "does not exist", _MAKE_IT),
     "_UNKNOWN_TOPIC": (TopicMissing, "does not exist", _MAKE_IT),
-    "_UNKNOWN_PARTITION": (TopicMissing, "has no such partition", None),
+    "_UNKNOWN_PARTITION": (TopicMissing, "is not there", "was the topic deleted?"),
     "UNKNOWN_TOPIC_ID": (TopicMissing, "does not exist any more", None),
     "TOPIC_EXCEPTION": (TopicMissing, "cannot be the name of a topic", None),
     "TOPIC_AUTHORIZATION_FAILED": (

@@ -105,7 +105,9 @@ class KafkaJournal:
     ) -> Description:
         marker.mark(self._topics)
         topics.make(self.connection, self.topic, partitions)
-        topics.keep(self.path, topics.check(self.connection, self.topic, partitions))
+        found = topics.check(self.connection, self.topic, partitions)
+        topics.check_same(self.path, self.topic, found)
+        topics.keep(self.path, found)
         file = description_file(self.path)
         if not file.exists():
             self._topics.adopt_description()

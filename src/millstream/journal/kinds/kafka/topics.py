@@ -13,7 +13,7 @@ from typing import Any, Final
 from millstream.brokers.clients import PATIENCE_S, admin, describe
 from millstream.brokers.connection import Connection
 from millstream.brokers.errors import translated
-from millstream.errors import SchemaConflict, TopicMissing
+from millstream.errors import SchemaConflict, TopicChanged, TopicMissing
 from millstream.storage.disk import REAL, write_whole
 
 INDEX: Final = ".index"
@@ -42,6 +42,8 @@ class Limits:
 
     data: int
     index: int
+    #: The ids of both topics, which are others if they are made again.
+    ids: tuple[str, ...] = ()
 
 
 def keep(folder: Path, limits: Limits) -> None:
@@ -52,9 +54,24 @@ def keep(folder: Path, limits: Limits) -> None:
 def known(folder: Path) -> Limits | None:
     """Return what topics take, if that is known here."""
     try:
-        return Limits(**json.loads((folder / _LIMITS).read_bytes()))
-    except (FileNotFoundError, ValueError, TypeError):
+        found = json.loads((folder / _LIMITS).read_bytes())
+        return Limits(**{**found, "ids": tuple(found.get("ids", ()))})
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return None
+
+
+def check_same(folder: Path, topic: str, now: Limits) -> None:
+    """Refuse topics that are others than those that this host has a copy of.
+
+    Raises:
+        TopicChanged: Somebody has deleted them.
+    """
+    before = known(folder)
+    if before is None or not before.ids or before.ids == now.ids:
+        return
+    gone = topic if before.ids[0] != now.ids[0] else index_topic(topic)
+    msg = f'topic "{gone}" was deleted and made again: it has lost rows of journal "{folder}"'
+    raise TopicChanged(msg, hint="give the journal another name; what was not read is gone")
 
 
 def index_topic(topic: str) -> str:
@@ -148,14 +165,16 @@ def check(connection: Connection, topic: str, partitions: int) -> Limits:
     Raises:
         SchemaConflict: They have too few partitions, or a setting with which rows would be lost.
     """
-    limits = []
+    limits: list[int] = []
+    ids: list[str] = []
     for name in (topic, index_topic(topic)):
         found = describe(connection, name)
         if len(found.partitions) < partitions:
             msg = f'topic "{name}" has {len(found.partitions)} partitions, the journal {partitions}'
             raise SchemaConflict(msg, hint="give the topic more partitions, or the journal another")
         limits.append(checked(name, settings(connection, name), found.replicas))
-    return Limits(*limits)
+        ids.append(found.id)
+    return Limits(limits[0], limits[1], tuple(ids))
 
 
 def settings(connection: Connection, name: str) -> dict[str, str]:
