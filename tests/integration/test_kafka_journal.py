@@ -20,14 +20,20 @@ import pytest
 from contract.check_journal import SCHEMA, everything, rows, values
 from millstream.brokers import clients
 from millstream.brokers.connection import connection
-from millstream.errors import JournalUnreadable, SchemaConflict, TopicChanged, WriterBroken
+from millstream.errors import (
+    JournalUnreadable,
+    RecordsGone,
+    SchemaConflict,
+    TopicChanged,
+    WriterBroken,
+)
 from millstream.journal.kinds.files.layout import index_file, partition_folder, segment_positions
 from millstream.journal.kinds.kafka import KafkaJournal, local, marker, topics
 from millstream.journal.kinds.kafka.following import Topics
 from millstream.journal.kinds.kafka.wire import Appender, Fetcher, Spot
 from millstream.secrets import Secret
 from millstream.testing.kafka import Broker, free_port
-from support.kafka import new_topic
+from support.kafka import new_topic, produce
 
 pytestmark = pytest.mark.kafka
 
@@ -280,6 +286,21 @@ def test_topics_that_were_made_again_are_an_error_on_hosts_that_knew_them(
     assert found.value.hint
     with pytest.raises(TopicChanged):
         here.create(SCHEMA, time="at")
+
+
+def test_a_topic_that_is_made_again_disturbs_no_reader_of_another(kafka: str) -> None:
+    gone, kept = (Spot(new_topic(kafka), 0) for _ in range(2))
+    for spot in (gone, kept):
+        produce(kafka, spot.topic, [b"1"])
+    one, other = (Fetcher(connection(kafka)) for _ in range(2))
+    for reader in (one, other):
+        assert reader.one(gone, 0) == b"1"
+    admin = clients.admin(connection(kafka))
+    admin.delete_topics([gone.topic])[gone.topic].result(30)
+    new_topic(kafka, name=gone.topic)
+    with pytest.raises(RecordsGone, match="made again"):
+        other.one(gone, 1)  # both readers are told, and one has not looked yet
+    assert one.one(kept, 0) == b"1"
 
 
 def test_limits_of_a_folder_from_before_topics_had_ids_are_known(host: Host) -> None:

@@ -256,6 +256,9 @@ class Fetcher:
         # `consume` waits until it has as many as were asked for.
         for message in (first, *self._consumer.consume(_READ_AT_ONCE, 0)):
             error = message.error()
+            about = (message.topic(), message.partition())
+            if about[0] is not None and about != (spot.topic, spot.partition):
+                continue  # of a partition that was read before: its errors may come late
             if error is None:
                 self._waiting.append((message.offset() or 0, message.value() or b""))
             elif error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
