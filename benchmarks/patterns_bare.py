@@ -32,6 +32,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.bobocep import builder, decider
 
 PATTERN = Pattern().begin("a", "x = 1").followed_by("b", "x = 2").followed_by("c", "x = 3")
+#: Every run takes every b.
+LOOP = (
+    Pattern()
+    .begin("a", "x = 1")
+    .followed_by("b", "x = 2")
+    .one_or_more()
+    .greedy()
+    .followed_by("c", "x = 3")
+)
 BATCH = 50_000
 
 
@@ -190,6 +199,26 @@ def by_runs(runs: int, *, touched: int) -> dict[str, Any]:
     }
 
 
+def by_moved(runs: int, count: int, turns: int) -> dict[str, Any]:
+    """Return the cost per event with runs of one key that all take every event.
+
+    The state that is handed from batch to batch is part of it; there are no matches.
+    """
+    automaton = compile_pattern(LOOP)
+    made = matcher(automaton, [])
+    rows = table(np.concatenate([np.ones(runs, np.int64), np.full(count, 2)]))
+    empty = made.empty(pa.int64(), rows.schema)
+    opened_runs, _ = fed(made, automaton, empty, rows.slice(0, runs))
+    spent = []
+    for _ in range(turns):
+        began = time.process_time()
+        kept, _ = fed(made, automaton, opened_runs, rows.slice(runs))
+        spent.append(time.process_time() - began)
+    if kept.live != runs:
+        raise SystemExit(f"error: {kept.live} runs are live, and there should be {runs}")
+    return {"runs": runs, "us_per_event": round(min(spent) / count * 1e6, 3)}
+
+
 def with_values(made: Matcher, automaton: Any, kept: Any, rows: pa.Table) -> tuple[Any, int]:
     """Match rows in one batch."""
     masks = events.met(automaton, rows).astype(np.int64)
@@ -223,7 +252,8 @@ def main() -> None:
         (100_000, 100),
     ]
     runs = [by_runs(runs, touched=some) for runs, some in touching]
-    results = {"beside_bobocep": compares, "by_keys": keys, "by_runs": runs}
+    moved = [by_moved(runs, 200_000, given.turns) for runs in (1, 100, 1000, 10_000, 100_000)]
+    results = {"beside_bobocep": compares, "by_keys": keys, "by_runs": runs, "by_moved": moved}
     save("patterns_bare", {"turns": given.turns, "events": given.events, "batch": BATCH}, results)
     show(
         "a, followed by b, followed by c: events/s by live runs",
@@ -254,6 +284,11 @@ def main() -> None:
         "by live runs of one key, and those that an event touches",
         ["runs", "touched", "µs per event"],
         shown,
+    )
+    show(
+        "by runs of one key that take every event, in seconds of the processor",
+        ["runs", "µs per event"],
+        [[one["runs"], one["us_per_event"]] for one in moved],
     )
 
 

@@ -184,6 +184,28 @@ def reluctant_patterns(draw) -> Pattern:
 
 
 @st.composite
+def shared_patterns(draw) -> Pattern:
+    """Return a pattern of which an event often moves all runs of a state in one way."""
+    pattern = Pattern().begin("a", draw(st.sampled_from(PLAIN)))
+    pattern = draw(st.sampled_from([pattern, pattern, pattern.one_or_more().greedy()]))
+    for name in "bcd"[: draw(st.integers(0, 3))]:
+        how = draw(st.sampled_from(["next", "followed_by", "followed_by", "not_followed_by"]))
+        pattern = getattr(pattern, how)(name, draw(st.sampled_from(PLAIN)))
+        if how == "not_followed_by":
+            continue
+        loops = [pattern.one_or_more(), pattern.zero_or_more(), pattern.times(1, 2)]
+        loop = draw(st.sampled_from(loops)).greedy()
+        inner = draw(st.sampled_from([loop, loop.consecutive()]))
+        pattern = draw(st.sampled_from([pattern, pattern, inner]))
+    waits = any(block.negated for block in ending(pattern))
+    if draw(st.booleans()) or waits:
+        pattern = pattern.within(f"{draw(st.integers(2, 12))} seconds")
+    if draw(st.integers(0, 6)) == 0:
+        pattern = pattern.halt(draw(st.sampled_from(PLAIN)))
+    return pattern
+
+
+@st.composite
 def streams(draw, most: int = 9) -> list[dict[str, Any]]:
     gaps = draw(st.lists(st.integers(0, 3), min_size=1, max_size=most))
     at, rows = 0, []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,10 @@ from millstream.patterns import events
 from millstream.patterns.automaton import Automaton, Key, advance, step
 from millstream.patterns.batches import Batch, Found
 from millstream.patterns.compile import compile_pattern
-from millstream.patterns.matcher import Matcher, PlainMatcher, matcher
-from property.patterns_random import patterns, streams, table
+from millstream.patterns.matcher import KernelMatcher, Matcher, PlainMatcher, matcher
+from millstream.patterns.sharing import shares
+from millstream.patterns.tables import tables
+from property.patterns_random import patterns, shared_patterns, streams, table
 
 FAR = 2**61
 
@@ -101,6 +104,10 @@ def test_the_kernel_finds_what_the_automaton_finds(pattern, rows, data):
     except ImpossiblePattern:
         assume(False)
         raise
+    check(automaton, events_table, cuts, data)
+
+
+def check(automaton, events_table, cuts, data) -> None:
     kernel = matcher(automaton, [pa.int64()] * len(automaton.values), late=True)
     assert kernel.compiled
     expected = by_the_automaton(automaton, events_table)
@@ -110,3 +117,35 @@ def test_the_kernel_finds_what_the_automaton_finds(pattern, rows, data):
             in_batches(automaton, PlainMatcher(automaton, late=True), events_table, cuts)
             == expected
         )
+
+
+@settings(max_examples=300)
+@given(pattern=shared_patterns(), rows=streams(14), data=st.data())
+def test_runs_that_share_what_they_wait_for_find_what_the_automaton_finds(pattern, rows, data):
+    """Also where the first batches were matched run by run, as an earlier release did."""
+    keyed = [{**row, "key": data.draw(st.sampled_from("kkl"))} for row in rows]
+    whole = table(keyed, key=True).append_column("number", pa.array(range(len(rows)), pa.int64()))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    try:
+        automaton = compile_pattern(pattern)
+    except ImpossiblePattern:
+        assume(False)
+        raise
+    assume(shares(automaton))
+    late = data.draw(st.booleans())
+    made = tables(automaton, [], late=late)
+    ours, alone = (KernelMatcher(one, automaton) for one in (made, replace(made, shares=False)))
+    old = data.draw(st.integers(0, len(cuts)))
+    found, kept = Counter(), ours.empty(pa.string(), whole.schema)
+    for number, (first, last) in enumerate(zip([0, *cuts], [*cuts, len(rows)], strict=True)):
+        part, one = whole.slice(first, last - first), alone if number < old else ours
+        watermark = int(events.micros(part.column("at")).max()) - 1 if len(part) else 0
+        kept, some = one.process(kept, batch_of(automaton, part), watermark)
+        found += shown(automaton, some)
+        kept = one.load(one.dump(kept))
+    kept, some = ours.process(kept, batch_of(automaton, whole.slice(0, 0)), FAR)
+    assert (kept.live, kept.idle, len(kept.rows)) == (0, True, 0)
+    expected = by_the_automaton(automaton, whole)
+    if not late:
+        expected = Counter({one: times for one, times in expected.items() if not one[2]})
+    assert found + shown(automaton, some) == expected

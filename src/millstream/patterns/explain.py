@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from millstream.patterns import picture
 from millstream.patterns.automaton import END, Automaton, Edge
+from millstream.patterns.merging import merged
 from millstream.patterns.picture import span
+from millstream.patterns.sharing import shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,12 @@ def _lines(automaton: Automaton) -> Iterator[str]:
         notes = ["matches when its time is up"] if state.pending else []
         notes += [f"for {span(state.patience)} at most"] if state.patience is not None else []
         yield from _state_lines(automaton, ", ".join([title, *notes]), state.edges)
+    if not automaton.prefers:
+        yield (
+            "an event moves all runs in a state at once"
+            if shares(merged(automaton))
+            else ("an event is tried on each run that waits for it")
+        )
     yield from (f"warning: {warning}" for warning in automaton.warnings)
 
 

@@ -31,14 +31,16 @@ def digest(folder: Path = _KERNEL) -> str:
 
 
 def folder(kernel: Path = _KERNEL) -> Path:
-    """Return where what was compiled is kept: with the user's other caches, by content.
+    """Return where what was compiled is kept: where numba is told to, or with the user's caches.
+
+    It has a folder of its own for its content: numba alone looks at the times of files, and compiles
+    again wherever these are others.
 
     Raises:
         RuntimeError: The user has no home.
     """
-    if given := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(given)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    given = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    caches = Path(given) if given else Path.home() / ".cache"
     return caches / "millstream" / f"kernel-{digest(kernel)}"
 
 

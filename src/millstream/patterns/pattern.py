@@ -284,6 +284,14 @@ class Pattern:
         return tuple(endless(self))
 
     @property
+    def shared(self) -> bool:
+        """Whether an event moves all runs in a state at once."""
+        from millstream.patterns.compile import compile_pattern
+        from millstream.patterns.sharing import shares
+
+        return shares(compile_pattern(self))
+
+    @property
     def own_keys(self) -> tuple[str, ...] | None:
         """The key that the pattern names itself."""
         return self.keys
@@ -534,6 +542,11 @@ class Phenomenon:
     def warnings(self) -> tuple[str, ...]:
         """What the user should know: that runs may live for ever."""
         return tuple(warning for pattern in self.patterns for warning in pattern.warnings)
+
+    @property
+    def shared(self) -> bool:
+        """Whether an event moves all runs in a state at once, of every pattern."""
+        return all(pattern.shared for pattern in self.patterns)
 
     @property
     def own_keys(self) -> tuple[str, ...] | None:

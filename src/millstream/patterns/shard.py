@@ -24,6 +24,7 @@ from millstream.patterns.kernel.forking import match_forking
 from millstream.patterns.kernel.matches import mark_reachable, unroll
 from millstream.patterns.kernel.preferring import match_preferring
 from millstream.patterns.kernel.records import Carried, Events, Outcome, Table
+from millstream.patterns.kernel.sharing import match_sharing
 from millstream.patterns.tables import Tables
 
 #: What the bytes of a shard begin with: a mark and the version of what follows.
@@ -87,21 +88,30 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
         numbers=numbers,
         base=len(shard.numbers),
     )
+    runs = texts.entered(_by_start(shard.runs) if tables.shares else shard.runs)
     carried = Carried(
-        texts.entered(shard.runs),
-        ends_of(shard.runs[:, layout.KEY], len(ends)),
+        runs,
+        ends_of(runs[:, layout.KEY], len(ends)),
         shard.held,
         ends_of(shard.held[:, layout.M_KEY], len(ends)),
         _roomy(shard.nodes),
         len(shard.nodes),
     )
-    match = match_preferring if tables.prefers else match_forking
+    match = match_sharing if tables.shares else match_forking
+    match = match_preferring if tables.prefers else match
     outcome = match(tables.rules, events, carried, watermark)
     rows = Rows(shard.rows, batch.rows, order)
     results = found_of(outcome, keys, rows)
     kept = _kept(outcome, keys, rows, numbers)
     words = texts.left(kept[1])
     return Shard(*kept, words, shard.sequence + len(batch)), results
+
+
+def _by_start(runs: Table) -> Table:
+    """Return runs by key and start: those that an earlier release kept are in another order."""
+    if not (runs[:, layout.LENGTH] > 0).any():
+        return runs
+    return runs[np.lexsort((runs[:, layout.START], runs[:, layout.KEY]))]
 
 
 def by_key(shard: Shard, batch: Batch) -> tuple[pa.Array, Numbers]:
@@ -246,22 +256,35 @@ def found_of(outcome: Outcome, keys: pa.Array, rows: Rows) -> Found:
 def _kept(
     outcome: Outcome, keys: pa.Array, rows: Rows, numbers: Numbers
 ) -> tuple[pa.Array, Table, Table, Table, pa.Table, Numbers]:
-    """Return the keys, runs, held matches, nodes, rows and numbers that are still needed."""
-    runs, held = outcome.runs.copy(), outcome.held.copy()
-    marks = np.zeros(len(outcome.nodes), np.int64)
-    last = np.concatenate([runs[:, layout.NODE], held[:, layout.M_NODE]])
-    mark_reachable(last, outcome.nodes, marks)
-    left = outcome.nodes[marks == 1]
-    node_places = np.concatenate([np.cumsum(marks) - 1, [-1]])
-    events, event_places = np.unique(left[:, layout.EVENT], return_inverse=True)
-    left[:, layout.EVENT] = event_places
-    left[:, layout.BEFORE_NODE] = node_places[left[:, layout.BEFORE_NODE]]
-    runs[:, layout.NODE] = node_places[runs[:, layout.NODE]]
-    held[:, layout.M_NODE] = node_places[held[:, layout.M_NODE]]
-    used = np.union1d(runs[:, layout.KEY], held[:, layout.M_KEY])
-    runs[:, layout.KEY] = np.searchsorted(used, runs[:, layout.KEY])
-    held[:, layout.M_KEY] = np.searchsorted(used, held[:, layout.M_KEY])
-    return keys.take(pa.array(used)), runs, held, left, rows.take(events), numbers[events]
+    """Return the keys, runs, held matches, nodes, rows and numbers that are still needed.
+
+    The tables of an outcome become those that are kept.
+    """
+    runs, held, nodes = outcome.runs, outcome.held, outcome.nodes
+    marks = np.zeros(len(nodes), np.int64)
+    mark_reachable(np.concatenate([runs[:, layout.NODE], held[:, layout.M_NODE]]), nodes, marks)
+    if not marks.all():
+        nodes = nodes[marks == 1]
+        places = np.concatenate([np.cumsum(marks) - 1, [-1]])
+        nodes[:, layout.BEFORE_NODE] = places[nodes[:, layout.BEFORE_NODE]]
+        runs[:, layout.NODE] = places[runs[:, layout.NODE]]
+        held[:, layout.M_NODE] = places[held[:, layout.M_NODE]]
+    events, places = _used(len(numbers), nodes[:, layout.EVENT])
+    if len(events) < len(numbers):
+        nodes[:, layout.EVENT] = places[nodes[:, layout.EVENT]]
+    used, places = _used(len(keys), runs[:, layout.KEY], held[:, layout.M_KEY])
+    if len(used) < len(keys):
+        runs[:, layout.KEY] = places[runs[:, layout.KEY]]
+        held[:, layout.M_KEY] = places[held[:, layout.M_KEY]]
+    return keys.take(pa.array(used)), runs, held, nodes, rows.take(events), numbers[events]
+
+
+def _used(count: int, *some: Numbers) -> tuple[Numbers, Numbers]:
+    """Return which of so many things are used, in order, and where each is among these."""
+    marks = np.zeros(count, np.bool_)
+    for one in some:
+        marks[one] = True
+    return np.flatnonzero(marks), np.cumsum(marks) - 1
 
 
 def selected(shard: Shard, chosen: Truths) -> Shard:
@@ -269,7 +292,7 @@ def selected(shard: Shard, chosen: Truths) -> Shard:
     runs, held = shard.runs[chosen[shard.runs[:, layout.KEY]]], shard.held
     held = held[chosen[held[:, layout.M_KEY]]]
     rows = Rows(shard.rows.slice(0, 0), shard.rows, np.arange(len(shard.rows)))
-    kept = _kept(Outcome(runs, held, shard.nodes, held), shard.keys, rows, shard.numbers)
+    kept = _kept(Outcome(runs, held, shard.nodes.copy(), held), shard.keys, rows, shard.numbers)
     return Shard(*kept, shard.words, shard.sequence)
 
 

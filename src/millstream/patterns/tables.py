@@ -14,6 +14,7 @@ from millstream.patterns.kernel import layout, opcodes
 from millstream.patterns.kernel.records import Rules, Table
 from millstream.patterns.program import Kind, Unsupported, program, register_kind
 from millstream.patterns.reading import read_later
+from millstream.patterns.sharing import shares
 
 _SKIPS = {
     "none": layout.NO_SKIP,
@@ -38,6 +39,8 @@ class Tables:
     prefers: bool = False
     #: Whether what becomes of a run depends on its state and the rows to come alone.
     forgetful: bool = False
+    #: Whether all runs of a state can be moved at once.
+    shares: bool = False
 
     @property
     def width(self) -> int:
@@ -115,7 +118,8 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
         registers=_table(registers, layout.REGISTER_WIDTH),
         settings=_settings(automaton, late, layout.REGISTERS + len(registers) + extra),
     )
-    return Tables(rules, kinds, tuple(texts), automaton.prefers, _forgetful(automaton))
+    prefers, forgetful = automaton.prefers, _forgetful(automaton)
+    return Tables(rules, kinds, tuple(texts), prefers, forgetful, shares(automaton))
 
 
 def _forgetful(automaton: Automaton) -> bool:

@@ -17,16 +17,20 @@ from millstream.patterns.pattern import Pattern
 _EVENTS = Schema((Field("at", "timestamp"), Field("n", "bigint")))
 _CLAUSE = """
     SELECT * FROM events MATCH_RECOGNIZE (
-        ORDER BY at MEASURES A.n AS first PATTERN (A B+) {} DEFINE A AS n = 1, B AS n = 2
+        ORDER BY at MEASURES A.n AS first PATTERN (A B+) {} DEFINE A AS n = 1, B AS n > PREV(n)
     )"""
 
 
 def warm() -> None:
-    """Match a pattern of each kind over two events: by all ways, by preference, and by a table."""
+    """Match a pattern of each kind over two events.
+
+    Run by run, with shared runs, by preference, and by a table.
+    """
     limits = ("", "WITHIN INTERVAL '1' MINUTE")
     clauses = [read(_CLAUSE.format(limit), _EVENTS)[1].automaton for limit in limits]
-    both = Pattern("warm").begin("a", "n = 1").followed_by("b", "n = 2").within("1 minute")
-    for automaton in (compile_pattern(both, _EVENTS), *clauses):
+    begun = Pattern("warm").begin("a", "n = 1").within("1 minute")
+    patterns = [begun.followed_by("b", condition) for condition in ("n = 2", "n > a.n")]
+    for automaton in (*(compile_pattern(one, _EVENTS) for one in patterns), *clauses):
         made = matcher(automaton, [pa.int64()] * len(automaton.values))
         values = [pa.array([1, 2], pa.int64())] * len(automaton.values)
         rows = pa.table({"n": [1, 2]})

@@ -25,7 +25,21 @@ def test_the_text_says_what_leads_where():
         "│  └─ (pass over) ──▶ 1   if not (delay > first.delay)",
         "├─ 2   waits for the time to pass, matches when its time is up",
         "│  └─ (pass over) ──▶ 2   if not (delay <= 0)",
+        "an event is tried on each run that waits for it",
     ]
+
+
+def test_the_text_says_what_an_event_costs():
+    pattern = Pattern().begin("a", "x = 1").followed_by("b", "x = 2").one_or_more().greedy()
+    shared = "an event moves all runs in a state at once"
+    assert shared in pattern.followed_by("c", "x = 3").explain().text
+    for other in (
+        pattern.followed_by("c", "x > a.x"),
+        pattern.followed_by_any("c", "x = 3").followed_by("d", "x = 4"),
+        pattern.followed_by("c", "x = 3", within="1 minute"),
+        pattern.followed_by("c", "x = 3").within("1 hour").skip_past_last(),
+    ):
+        assert shared not in other.explain().text
 
 
 def test_an_explanation_prints_itself_and_its_warnings():

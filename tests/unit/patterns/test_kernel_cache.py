@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from millstream.patterns import kernel_cache
+from millstream.patterns.kernel.compiled import Locator
+from millstream.patterns.kernel.forking import match_forking
 
 
 @pytest.fixture
@@ -49,10 +53,37 @@ def test_without_the_compiler_there_is_nothing_to_wait_for(
     assert kernel_cache.begin() is None
 
 
+def test_the_kernel_is_kept_by_content_where_numba_is_told_to(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache / "given"))
+    located = Locator.from_function(
+        match_forking.py_func, match_forking.py_func.__code__.co_filename
+    )
+    assert located is not None
+    assert Path(located.get_cache_path()) == kernel_cache.folder()
+    assert (
+        kernel_cache.folder() == cache / "given" / "millstream" / f"kernel-{kernel_cache.digest()}"
+    )
+
+
+LOADED = """
+from millstream.patterns.kernel.forking import match_forking
+from millstream.patterns.warm import warm
+warm()
+print(sum(match_forking.stats.cache_hits.values()), sum(match_forking.stats.cache_misses.values()))
+"""
+
+
 @pytest.mark.slow
-def test_the_process_that_compiles_leaves_the_kernel_ready(cache: Path) -> None:
+def test_the_process_that_compiles_leaves_the_kernel_ready_for_others(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache / "given"))
     compiling = kernel_cache.begin()
     assert compiling is not None
     assert compiling.wait(600) == 0
     assert kernel_cache.ready()
     assert list(kernel_cache.folder().glob("*.nbi"))
+    other = subprocess.run([sys.executable, "-c", LOADED], stdout=subprocess.PIPE, check=True)
+    assert other.stdout.split() == [b"1", b"0"]

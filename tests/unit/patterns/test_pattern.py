@@ -19,6 +19,7 @@ from millstream.errors import (
     PatternError,
     UnknownBlock,
 )
+from millstream.flow.stages.match import Match
 from millstream.patterns.pattern import Pattern, Phenomenon, Skip
 
 
@@ -148,3 +149,12 @@ def test_a_condition_may_have_a_percent_sign() -> None:
     )
     odd = ms.Pattern().begin("a", "v % 2 = 1").next("b", "k LIKE '%d'").within("5 s")
     assert rows.match("odd", odd, emit="k, a.v AS odd").columns == ("k", "odd", "at")
+
+
+def test_the_plan_says_whether_runs_are_shared():
+    pattern = Pattern().begin("a", "x = 1").followed_by("b", "x = 2").within("2 hours")
+    assert Match("m", "in", pattern, ("k",)).bounded_state == "shared runs, at most 2 h"
+    other = Pattern().begin("a", "x = 1").followed_by("b", "x > a.x")
+    assert Match("m", "in", other, ("k",)).bounded_state == "runs"
+    both = Phenomenon("both", (pattern, pattern.within("1 hour")))
+    assert Match("m", "in", both, ("k",)).bounded_state == "shared runs, at most 2 h"

@@ -88,7 +88,9 @@ class Match(OneInput):
     @property
     def bounded_state(self) -> str:
         reach = self.pattern.reach
-        return "runs" if reach is None else f"runs, at most {shown(reach)}"
+        # A pattern of another package need not know.
+        runs = "shared runs" if getattr(self.pattern, "shared", False) else "runs"
+        return runs if reach is None else f"{runs}, at most {shown(reach)}"
 
     def reach(self, service_window: timedelta) -> Reach:
         independent = self.pattern.independent

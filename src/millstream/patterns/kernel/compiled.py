@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -16,9 +15,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Locator(caching.InTreeCacheLocator):
-    """Keeps what was compiled with the user's other caches, by content: a checkout shares it.
+    """Keeps what was compiled by content, so that checkouts and workers share it.
 
-    Not where NUMBA_CACHE_DIR names another place, nor where the home cannot be written to.
+    Not where the folder cannot be written to.
     """
 
     _cache_path: str
@@ -29,7 +28,7 @@ class Locator(caching.InTreeCacheLocator):
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Locator | None:
         ours = py_func.__module__.rpartition(".")[0] == __package__
-        if not ours or os.environ.get("NUMBA_CACHE_DIR"):
+        if not ours:
             return None
         made = cls(py_func, py_file)
         try:

@@ -36,6 +36,11 @@ M_KEY, M_NODE, M_LENGTH, M_START, M_AT, M_ENDED, M_LATE, M_STARTED_AT, MATCH_WID
 # Nodes: a history is a chain of them, whose beginning forks share.
 EVENT, BLOCK, BEFORE_NODE, NODE_WIDTH = range(4)
 
+# Leaves: the first node of a run, its start, the leaf above it in its group, and the next one of
+# its group. Of the leaf that stands for a group: the last one of the group, the node that ends the
+# histories of all, and their state.
+L_NODE, L_START, L_STARTED_AT, L_ABOVE, L_NEXT, L_LAST, L_END, L_STATE, LEAF_WIDTH = range(9)
+
 # Registers. Beside a register is where an average keeps its count, where a first notes that there
 # has been one, or the register that a last which lies back takes over from.
 FUNCTION, VALUE, BLOCKS, REAL, BESIDE, REGISTER_WIDTH = range(6)
@@ -61,7 +66,10 @@ C_POOL, C_FREE, C_LIVE, C_SOONEST, C_FOUND_BEFORE, C_HELD_BEFORE = range(10, 16)
 # matches begin; the next run that an event moves, where they end, the start of which the rest is
 # not wanted, since it has a match; and whether the two tables have changed roles.
 C_FIRST, C_RUNS, C_FIRST_HELD, C_PLACE, C_PLACE_END, C_DECIDED, C_TURN = range(16, 23)
-COUNTERS: Final = 23
+# Sharing: the leaves of this key, the first whose time is not up, and the one whose match is noted
+# next; C_PLACE is the state whose group is completed next.
+C_LEAVES, C_LEAF, C_MEMBER = range(23, 26)
+COUNTERS: Final = 26
 
 #: A moment, and the number of an event, that never comes.
 NEVER: Final = int64(2**62)
