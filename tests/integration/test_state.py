@@ -110,7 +110,7 @@ def _check_commands(
     def reading(_: str | None) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(command, "_reading", reading)
+    monkeypatch.setattr(command, "reading_spark", reading)
 
     def invoke(*words: str) -> str:
         arguments = ["state", *words, "--data", str(data)]
@@ -153,7 +153,7 @@ class Staying(FlowTest):
         self._run.stop()
 
 
-def test_an_edited_export_is_imported_and_the_flow_goes_on_with_it(
+def test_an_edited_export_is_imported_and_the_flow_goes_on_with_it_also_in_another_folder(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     flow, data, file = flow_with_state(), tmp_path / "data", tmp_path / "kept.parquet"
@@ -183,12 +183,15 @@ def test_an_edited_export_is_imported_and_the_flow_goes_on_with_it(
     assert read_states(spark, found, "summed").plain(10) == expected_rows
     assert read_states(spark, found, "summed", done.batch).plain(10, "k9") == []
     for turn in (1, 2):  # what is taken over is taken over once
+        data = data.rename(tmp_path / f"data {turn}")
         with Staying(flow, data, spark) as test:
             more = [{"k": k, "v": 100 * turn, "at": START} for k in ("k1", "k2", "k9")]
             at = START + timedelta(seconds=100 * turn + 50)
             test.send("events", [{**row, "at": at} for row in more])
             test.advance_to(START + timedelta(seconds=100 * turn + 100))
             test.results("out")
+    found, _ = find_stage(JobPlace("kept", data / "kept"), "summed")
+    assert verify(found, tmp_path, lambda: spark).faults == ()
     after = {row["k"]: row for row in read_states(spark, found, "summed").plain(10)}
     assert after["k0"] == rows["k0"]
     assert (after["k1"]["n"], after["k1"]["total"]) == (12, 1_300)

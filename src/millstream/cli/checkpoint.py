@@ -6,14 +6,18 @@ A checkpoint is named FLOW.GROUP, or JOB.GROUP for a job in the data folder of a
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
-from millstream.cli.options import Json, Storage
+from millstream.cli.data import data_of
+from millstream.cli.options import Data, Json, Storage
 from millstream.cli.output import encoded, moment
+from millstream.cli.state_reading import reading_spark
 from millstream.errors import NotThere
 
 if TYPE_CHECKING:
@@ -25,8 +29,6 @@ app = typer.Typer(no_args_is_help=True)
 Name = Annotated[
     str, typer.Argument(help="FLOW.GROUP; with @VERSION or :BATCH, an earlier version or batch.")
 ]
-Data = Annotated[Path, typer.Option(help="The data folder of a run or an engine.")]
-_DATA = Path(".millstream")
 
 
 @app.callback()
@@ -56,7 +58,7 @@ def named(text: str) -> Named:
     return Named(flow, group, int(batch) if colon else None)
 
 
-def find(name: str, data: Path, storage: str | None = None) -> tuple[Opened, int | None]:
+def find(name: str, data: Path | None, storage: str | None = None) -> tuple[Opened, int | None]:
     """Return the checkpoint of a name, and the batch that it names.
 
     Raises:
@@ -66,10 +68,10 @@ def find(name: str, data: Path, storage: str | None = None) -> tuple[Opened, int
     from millstream.spark.inspection.place import job_place
 
     flow, group, batch = named(name)
-    return opened(job_place(data, flow, storage), group), batch
+    return opened(job_place(data_of(data), flow, storage), group), batch
 
 
-def read(name: str, data: Path, storage: str | None = None) -> dict[str, Any]:
+def read(name: str, data: Path | None, storage: str | None = None) -> dict[str, Any]:
     """Return the checkpoint of a group as plain data."""
     from millstream.spark.inspection.report import report
 
@@ -83,7 +85,7 @@ def plain(found: CheckpointReport) -> dict[str, Any]:
 
 
 @app.command()
-def show(group: Name, data: Data = _DATA, storage: Storage = None, json: Json = False) -> None:
+def show(group: Name, data: Data = None, storage: Storage = None, json: Json = False) -> None:
     """Show how far a group is: its inputs, what it has published, and its state."""
     from millstream.spark.inspection.report import report
 
@@ -136,7 +138,7 @@ def diff(
         str | None,
         typer.Argument(help="The other one; without it, GROUP is compared with its batch before."),
     ] = None,
-    data: Data = _DATA,
+    data: Data = None,
     storage: Storage = None,
     json: Json = False,
 ) -> None:
@@ -176,11 +178,14 @@ def _title(one: CheckpointReport) -> str:
 @app.command()
 def verify(
     group: Annotated[str, typer.Argument(help="FLOW.GROUP, or FLOW for all of its groups.")],
-    data: Data = _DATA,
+    data: Data = None,
     storage: Storage = None,
     root: Annotated[
         Path, typer.Option(help="The folder that the paths of the flow's sinks count from.")
     ] = Path(),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not start Spark, which reads the keys of stages.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Check that all that a checkpoint names is there and agrees; with status 1 if it does not."""
@@ -189,11 +194,14 @@ def verify(
     from millstream.spark.inspection.place import job_place
 
     flow, name, _ = named(group)
-    place = job_place(data, flow, storage)
+    place = job_place(data_of(data), flow, storage)
     groups = [name] if name else place.current
     if not groups:
         place.checkpoint("")
-    results = {f"{flow}.{one}": verifier.verify(opened(place, one), root) for one in groups}
+    with ExitStack() as stack:
+        spark = None if quick else cache(lambda: stack.enter_context(reading_spark(storage)))
+        checked = ((one, opened(place, one)) for one in groups)
+        results = {f"{flow}.{one}": verifier.verify(it, root, spark) for one, it in checked}
     faulty = any(one.faults for one in results.values())
     if json:
         print(encoded(results))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.dead_places import LettersHere, LettersThere, Place
-from millstream.cli.options import Engines, Json, TokenFile
+from millstream.cli.options import Data, Engines, Job, Json, TokenFile
 from millstream.cli.output import encoded, show, table
 from millstream.terminal import neutral
 
@@ -26,17 +26,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A flow, or a job of an engine.")]
 Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]...", help="Only these letters; how an id begins is enough."),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        help="The data folder of a run or an engine; default .millstream, then an engine's.",
-    ),
 ]
 Journal = Annotated[str | None, typer.Option(help="Only letters of this journal.")]
 Stage = Annotated[str | None, typer.Option(help="Only letters of this stage, or source.")]
@@ -285,6 +277,9 @@ def _print_replayed(done: Replayed, *, json: bool) -> None:
 
 
 def _nothing(job: str, known: list[Letter], choice: Choice) -> str:
+    stages = dict.fromkeys(one.stage for one in known)
+    if choice.stage is not None and choice.stage not in stages:
+        return f'{job} has no dead letters of a stage "{choice.stage}"; it has some of {", ".join(stages)}'
     more = "" if choice.everything else " that fit"
     return f"{job} has no dead letters{more} that wait; --all shows {_letters(len(known))}"
 

@@ -8,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.cli.journal import data_of, flow_folders
+from millstream.cli.data import data_of
+from millstream.cli.journal import flow_folders
 from millstream.dead.editing import read_lines, resolved
 from millstream.dead.replay import Order, Replayed, Replayer
 from millstream.dead.ways import way_to

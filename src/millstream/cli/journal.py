@@ -12,14 +12,13 @@ import contextlib
 import itertools
 import json as jsonlib
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -33,8 +32,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from millstream.cli.data import data_of
 from millstream.cli.journal_remote import remote
-from millstream.cli.options import Engines, Json, TokenFile
+from millstream.cli.options import Data, Engines, Json, TokenFile
 from millstream.errors import JournalError, JournalMissing, SchemaConflict
 from millstream.journal import (
     Journal,
@@ -51,13 +51,6 @@ from millstream.terminal.console import Console
 
 app = typer.Typer(no_args_is_help=True)
 
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        help="The data folder of a run or an engine; default .millstream, then an engine's.",
-    ),
-]
 Job = Annotated[str | None, typer.Option("--job", help="Only this job or flow.")]
 Name = Annotated[
     str,
@@ -66,8 +59,6 @@ Name = Annotated[
     ),
 ]
 _Read = Callable[[int, int | None], Iterator[tuple[int, dict[str, Any]]]]
-#: Where journals are looked for: those of `millstream run`, then those of an engine.
-_DATA: Final = (Path(".millstream"), Path(".millstream-engine"))
 
 
 @app.callback()
@@ -76,19 +67,6 @@ def journals() -> None:
 
 
 # finding
-
-
-def data_of(given: Path | None) -> Path:
-    """Return the data folder that a command is about.
-
-    Raises:
-        JournalMissing: It cannot be read.
-    """
-    data = given or next((one for one in _DATA if one.is_dir()), _DATA[0])
-    if data.is_dir() and not os.access(data, os.R_OK | os.X_OK):
-        hint = "only the user that runs the flow or the engine can read its data folder"
-        raise JournalMissing(f'the data folder "{data}" cannot be read', hint=hint)
-    return data
 
 
 def flow_folders(data: Path) -> dict[str, Path]:

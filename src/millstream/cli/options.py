@@ -54,6 +54,17 @@ Storage = Annotated[
     ),
 ]
 
+# what is looked at
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="A flow, or a job of an engine.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="The data folder of a run or an engine; default .millstream, then an engine's.",
+    ),
+]
+
 # inboxes
 
 InboxPort = Annotated[

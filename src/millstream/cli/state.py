@@ -7,7 +7,6 @@ the job's driver reads it.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -16,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millstream.cli.data import data_of
 from millstream.cli.jobs import cluster
-from millstream.cli.options import Engines, Json, Storage, TokenFile
+from millstream.cli.options import Data, Engines, Job, Json, Storage, TokenFile
 from millstream.cli.output import show as shown
 from millstream.cli.output import table
+from millstream.cli.state_reading import reading_spark
 from millstream.journal.plain import as_json
-from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.engine.jobs.state_status import StageStatus, StateRows
@@ -31,15 +31,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="The flow or the job.")]
 Stage = Annotated[
     str, typer.Argument(metavar="STAGE", help="The stage; GROUP.STAGE if several groups have it.")
 ]
-Data = Annotated[Path, typer.Option(help="The data folder of a run or an engine.")]
 At = Annotated[
     int | None, typer.Option(min=0, metavar="BATCH", help="As of an earlier committed batch.")
 ]
-_DATA = Path(".millstream")
 
 
 @app.callback()
@@ -50,7 +47,7 @@ def states() -> None:
 @app.command("ls")
 def list_states(
     job: Job,
-    data: Data = _DATA,
+    data: Data = None,
     storage: Storage = None,
     engine: Engines = None,
     token_file: TokenFile = None,
@@ -72,12 +69,12 @@ def list_states(
     shown(found, grid if found else f'no stage of "{job}" keeps state', json=json)
 
 
-def _listed(job: str, data: Path, storage: str | None) -> list[StageSummary]:
+def _listed(job: str, data: Path | None, storage: str | None) -> list[StageSummary]:
     from millstream.spark.inspection.stages import listed
 
     with ExitStack() as stack:
         # Spark is started if a stage is there that has keys.
-        spark = cache(lambda: stack.enter_context(_reading(storage)))
+        spark = cache(lambda: stack.enter_context(reading_spark(storage)))
         return listed(_place(data, job, storage), spark)
 
 
@@ -90,7 +87,7 @@ def show(
     ] = None,
     at: At = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most keys to show.")] = 20,
-    data: Data = _DATA,
+    data: Data = None,
     storage: Storage = None,
     engine: Engines = None,
     token_file: TokenFile = None,
@@ -128,7 +125,7 @@ def export(
     stage: Stage,
     to: Annotated[Path, typer.Option(metavar="FILE", help="The Parquet file to write.")],
     at: At = None,
-    data: Data = _DATA,
+    data: Data = None,
     storage: Storage = None,
     json: Json = False,
 ) -> None:
@@ -146,7 +143,7 @@ def import_state(
     job: Job,
     stage: Stage,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A Parquet file, as of an export.")],
-    data: Data = _DATA,
+    data: Data = None,
     storage: Storage = None,
     json: Json = False,
 ) -> None:
@@ -157,7 +154,7 @@ def import_state(
 
     place = _place(data, job, storage)
     found, name = find_stage(place, stage)
-    with stopped(place), _reading(storage) as spark:
+    with stopped(place), reading_spark(storage) as spark:
         done = import_states(spark, found, name, file)
     text = (
         f"{done.keys:,} keys for {job}.{done.stage}, {done.new:,} of them new; {done.gone:,} gone"
@@ -165,35 +162,19 @@ def import_state(
     shown(done, f"{text}; the next start goes on with them", json=json)
 
 
-def _place(data: Path, job: str, storage: str | None) -> JobPlace:
+def _place(data: Path | None, job: str, storage: str | None) -> JobPlace:
     from millstream.spark.inspection.place import job_place
 
-    return job_place(data, job, storage)
+    return job_place(data_of(data), job, storage)
 
 
 @contextmanager
 def _read(
-    job: str, stage: str, at: int | None, data: Path, storage: str | None
+    job: str, stage: str, at: int | None, data: Path | None, storage: str | None
 ) -> Iterator[KeyStates]:
     from millstream.spark.inspection.key_states import read_states
     from millstream.spark.inspection.stages import find_stage
 
     found, name = find_stage(_place(data, job, storage), stage)
-    with _reading(storage) as spark:
+    with reading_spark(storage) as spark:
         yield read_states(spark, found, name, at)
-
-
-@contextmanager
-def _reading(storage: str | None) -> Iterator[Any]:  # Any: Spark's session
-    """Start Spark to read state, with its log in a folder that goes with it."""
-    from millstream.spark.session.s3a import s3a_keys, s3a_settings
-    from millstream.spark.session.session import end_session, session
-
-    with tempfile.TemporaryDirectory() as folder:
-        with Console(stderr=True).status("starting Spark to read state"):
-            conf, keys = s3a_settings(storage), s3a_keys(storage)
-            spark = session("state", log=Path(folder) / "spark.log", conf=conf, hidden=keys)
-        try:
-            yield spark
-        finally:
-            end_session(spark)

@@ -120,7 +120,7 @@ class Replayer:
                 hint = "replay to a source of the flow, with --to SOURCE, or discard the letters"
                 raise LetterRefused(msg, hint=hint) from None
             known = [one.parent.name for one in self.folder.glob("journals/*/source.json")]
-            hint = f"there are {', '.join(sorted(known))}"
+            hint = f"there are {', '.join(sorted(known))}" if known else "it has none"
             raise NotThere(
                 f'flow "{self.folder.name}" has no source "{source}"', hint=hint
             ) from None

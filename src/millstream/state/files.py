@@ -1,10 +1,11 @@
 """Where run files lie: beside the checkpoint that names them.
 
-    keys/<stage>/<shard>/<touch>-<random>.arrow
+    keys/<stage>/<shard>/<touch>-<random>.<hash>.arrow
 
 Whatever hands over, retires or removes a checkpoint takes them along. In a folder a file is mapped
 where it is. From elsewhere it is fetched once to a folder of the host that all processes of this
-user share. A name is used once, so whatever is known under it is never stale.
+user share. A name is used once, so whatever is known under it is never stale. The hash of the content
+is for whoever looks for damage (`verifying`); names of earlier versions have none.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import xxhash
 
 from millstream.errors import RunError
 from millstream.state.manifest import INLINE, Manifest, load
@@ -62,7 +64,7 @@ class StateFiles:
 
     def put(self, shard: int, touch: int, content: bytes) -> str:
         """Store a new file, and return its name."""
-        name = f"{self._folder(shard)}/{touch:08d}-{uuid.uuid4().hex}.arrow"
+        name = f"{self.folder(shard)}/{touch:08d}-{uuid.uuid4().hex}.{hash_of(content)}.arrow"
         self.storage.put(name, content)
         return name
 
@@ -98,12 +100,13 @@ class StateFiles:
 
     def before(self, shard: int, touch: int) -> Iterator[str]:
         """Yield the names of a shard's files that were written before a touch."""
-        for name in self.storage.list(self._folder(shard)):
+        for name in self.storage.list(self.folder(shard)):
             number = _last(name).partition("-")[0]
             if number.isdigit() and int(number) < touch:
                 yield name
 
-    def _folder(self, shard: int) -> str:
+    def folder(self, shard: int) -> str:
+        """Return where the files of a shard are."""
         return f"keys/{self.stage}/{shard}"
 
     def _fetched(self, name: str) -> Path:
@@ -123,6 +126,17 @@ class StateFiles:
     def _lost(self, name: str) -> RunError:
         hint = "restore it; or remove the checkpoint to run the group again from the beginning"
         return RunError(f'stage "{self.stage}" keeps state in {name}, which is gone', hint=hint)
+
+
+def hash_of(content: bytes) -> str:
+    """Return the hash of a file's content."""
+    return xxhash.xxh3_64_hexdigest(content)
+
+
+def hash_in(name: str) -> str | None:
+    """Return the hash in a file's name; None if an earlier version has written it."""
+    parts = _last(name).split(".")
+    return parts[1] if len(parts) == 3 else None
 
 
 def imported_name(stage: str, token: str, shard: int) -> str:

@@ -8,10 +8,14 @@ per shard in there (`millstream.state`), which holds the keys of the shard or na
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -139,7 +143,7 @@ def read_states(
         raise NotThere(msg, hint=f"that of {' and '.join(KINDS)} can; checkpoint show has its size")
     meaning = found.checkpoint.description["stages"][stage]
     files = StateFiles(found.files, stage, retain=0)
-    shards = _shards(spark, found, operator.id, committed.batch)
+    shards = read_shards(spark, found, operator.id, committed.batch)
     decision = imported(files.storage, stage)
     if decision is not None and (batch is None or batch > decision.batch):
         shards = current(files, decision, shards)
@@ -162,27 +166,51 @@ def _expired(meaning: Mapping[str, Any], watermark_ms: int) -> int | None:
     return watermark_ms * 1000 - length // MICROSECOND
 
 
-def _shards(spark: SparkSession, found: Opened, operator: int, batch: int) -> dict[int, bytes]:
+def read_shards(spark: SparkSession, found: Opened, operator: int, batch: int) -> dict[int, bytes]:
+    """Return the manifests of all shards of an operator, as of a batch.
+
+    Raises:
+        RunError: The files cannot be read.
+    """
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    pieces = "transform(list_value, one -> one.data) AS pieces"
     try:
-        rows = (
-            spark.read.format("statestore")
-            .option("path", found.checkpoint.spark_location)
-            .option("operatorId", operator)
-            .option("batchId", batch)
-            .option("stateVarName", _LIST)
-            .option("flattenCollectionTypes", "false")
-            .load()
-            .selectExpr(f"key.{SHARD} AS shard", "transform(list_value, one -> one.data) AS pieces")
-            .collect()
-        )
-    except PySparkException as error:
-        said = str(error).strip().split("\n")[0]
+        with _plainly_named(found.checkpoint.spark_location) as path:
+            rows = (
+                spark.read.format("statestore")
+                .option("path", path)
+                .option("operatorId", operator)
+                .option("batchId", batch)
+                .option("stateVarName", _LIST)
+                .option("flattenCollectionTypes", "false")
+                .load()
+                .selectExpr(f"key.{SHARD} AS shard", pieces)
+                .collect()
+            )
+    except (PySparkException, Py4JJavaError) as error:
+        java = getattr(error, "java_exception", None)  # of those that Spark does not translate
+        said = (str(error) if java is None else java.toString()).strip().split("\n")[0]
         msg = (
             f'the state of batch {batch} of group "{found.checkpoint.group}" cannot be read: {said}'
         )
         hint = "a job that runs keeps the last 10 batches or so: try again"
         raise RunError(msg, hint=hint) from error
-    pieces = {row.shard: joined(row.pieces) for row in rows}
-    return {shard: data for shard, data in sorted(pieces.items()) if data}
+    manifests = {row.shard: joined(row.pieces) for row in rows}
+    return {shard: data for shard, data in sorted(manifests.items()) if data}
+
+
+@contextmanager
+def _plainly_named(location: str) -> Iterator[str]:
+    """Yield a path of a checkpoint that Spark's reader of state finds.
+
+    It looks for "a b" in "a%20b".
+    """
+    if "://" in location or quote(location) == location:
+        yield location
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder) / "checkpoint"
+        link.symlink_to(location)
+        yield str(link)

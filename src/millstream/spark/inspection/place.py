@@ -86,11 +86,11 @@ class JobPlace:
         # Looked up, never put together: the name may come from outside.
         record = recorded(address or folder) if name in self.groups else None
         if record is None:
-            known = [f"{self.name}.{one}" for one in self.groups]
-            hint = f"FLOW.GROUP is one of {known}" if known else "run the flow first"
+            known = ", ".join(f"{self.name}.{one}" for one in self.groups)
+            what = f'group "{self.name}.{group}"' if group else f'flow "{self.name}" alone'
             place = self.address or self.folder.parent
-            msg = f'there is no checkpoint of a group "{self.name}.{group}" in {place}'
-            raise NotThere(msg, hint=hint)
+            hint = f"there are {known}" if known else "run the flow first"
+            raise NotThere(f"there is no checkpoint of a {what} in {place}", hint=hint)
         own = name.partition("@")[0]
         return Checkpoint(folder, own, record["checkpoint"], record["description"], address)
 

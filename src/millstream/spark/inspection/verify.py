@@ -6,22 +6,29 @@ A job that runs goes on meanwhile: what can only grow is read after what it is c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, RunError
 from millstream.journal import Journal, journal_at
+from millstream.spark.inspection.key_states import KINDS, read_shards
 from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.outputs import decided_epoch, journal_epoch
 from millstream.spark.inspection.state_files import states
 from millstream.spark.io.checkpoint import Logged
 from millstream.spark.io.source import Offset
+from millstream.state import StateFiles
+from millstream.state.importing import current, imported
+from millstream.state.verifying import import_faults, shard_faults
 from millstream.storage import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -46,12 +53,15 @@ class CheckpointVerification(msgspec.Struct, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
 
 
-def verify(found: Opened, root: Path) -> CheckpointVerification:
+def verify(
+    found: Opened, root: Path, spark: Callable[[], SparkSession] | None = None
+) -> CheckpointVerification:
     """Compare a checkpoint with itself, with its journals, its outputs and its files of state.
 
     Args:
         found: The checkpoint.
         root: What the paths of the flow's sinks count from.
+        spark: Starts Spark, which reads the manifests of keys; without it they are not looked at.
     """
     commits = found.batches("commits")
     offsets = found.batches("offsets")
@@ -66,6 +76,16 @@ def verify(found: Opened, root: Path) -> CheckpointVerification:
         name = f'state of "{one.stage}"' if one.stage else f"state of operator {one.operator}"
         needs = f"version {one.version} needs {{}}, which is not there"
         faults += [Fault(name, needs.format(file)) for file in one.missing]
+    unseen = []
+    for one in state:
+        if last is None or one.stage is None or one.kind not in KINDS:
+            continue
+        if spark is None:
+            unseen.append(f'the keys of "{one.stage}" are read by Spark, which was not started')
+        else:
+            where = f'state of "{one.stage}"'
+            found_faults = _keys(found, spark(), one.stage, one.operator, last.batch)
+            faults += [Fault(where, fact) for fact in found_faults]
     outputs = _Outputs(found, root, commits[-1] if commits else None)
     faults += outputs.faults()
     return CheckpointVerification(
@@ -73,8 +93,26 @@ def verify(found: Opened, root: Path) -> CheckpointVerification:
         batches=len(logged),
         files=sum(one.files for one in state),
         outputs=outputs.seen,
-        unseen=tuple(outputs.unseen),
+        unseen=(*unseen, *outputs.unseen),
     )
+
+
+def _keys(
+    found: Opened, spark: SparkSession, stage: str, operator: int, batch: int
+) -> Iterator[str]:
+    """Yield what is wrong with the manifests of a stage's shards, and the files that they name."""
+    files = StateFiles(found.files, stage, retain=0)
+    decision = imported(files.storage, stage)
+    try:
+        shards = read_shards(spark, found, operator, batch)
+    except RunError as error:
+        yield str(error)
+        return
+    if decision is not None:
+        yield from import_faults(files, decision)
+        shards = current(files, decision, shards)
+    for shard, data in shards.items():
+        yield from shard_faults(files, shard, data)
 
 
 # Spark's logs

@@ -26,6 +26,7 @@ from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group, journal_read
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Control
+from millstream.spark.io.moved import settle_in
 from millstream.spark.io.sink import GroupSink, Input
 from millstream.spark.io.source import MARKER, ReadSettings, padded, watermark_ms
 from millstream.spark.served.serving import serving
@@ -93,6 +94,7 @@ class GroupQuery:
         if not self.paired and (self.ended() or self._journal_ended()):
             self.finish()
             return
+        settle_in(self.checkpoint)
         builder = Builder(
             *(self.spark, self.flow, self._entry, self.root, self._letters, self.binaries),
             state=self.checkpoint.state_storage,
