@@ -372,6 +372,20 @@ def test_a_row_on_which_a_step_fails_is_a_dead_letter_and_leaves_the_state_alone
         assert json.loads(letter["record"])["v"] == 0
 
 
+def test_a_fold_that_stops_on_errors_shows_the_row() -> None:
+    flow = ms.Flow("stopping")
+    output = "k string, at timestamp, x long, seen long"
+    folded = events(flow).fold("divided", divided, initial=dict, output=output, on_error="stop")
+    folded.sink("out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 5, "10:00"), event("a", 0, "10:01")])
+        t.end()
+        with pytest.raises(
+            GroupFailed, match=r"\"divided\" failed on {'k': 'a', 'v': 0, .* by zero"
+        ):
+            t.results("out")
+
+
 def misspelt(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return state, {"k": row["k"], "at": row["at"], "y": 1}
 
@@ -401,3 +415,33 @@ def test_a_flow_may_use_a_module_beside_it_from_wherever_it_is_started(tmp_path:
     with flow_test(tmp_path / "flow.py") as t:
         t.send("numbers", [{"n": 21}])
         assert t.results("out")["n"] == [42]
+
+
+def test_a_row_on_which_a_key_or_a_condition_fails_is_a_dead_letter_of_its_stage() -> None:
+    flow = ms.Flow("keys")
+    source = events(flow)
+    source.distinct(
+        "firsts", by=["10 div v as tenth", "100 div v as hundredth"], within="1 day"
+    ).sink("first", ms.memory())
+    source.window("hours", every="1 hour", by={"tenth": "10 div v"}, n="count(*)").sink(
+        "hourly", ms.memory()
+    )
+    big = ms.Pattern().begin("big", "10 div v >= 5")
+    source.match("bigs", big, emit="k, big.v as v").sink("found", ms.memory())
+    with flow_test(flow) as t:
+        sent = [("a", 5, "10:00"), ("a", 0, "10:01"), ("a", 0, "10:01"), ("b", 2, "10:02")]
+        t.send("events", [event(*one) for one in sent])
+        t.end()
+        assert rows(t.results("first"), "v", "tenth") == [(2, 5), (5, 2)]
+        assert rows(t.results("hourly"), "tenth", "n") == [(2, 1), (5, 1)]
+        assert rows(t.results("found"), "k", "v") == [("b", 2)]
+        letters = t.dead_letters("events")
+        # Two equal rows are two letters, of each stage.
+        assert sorted(one["origin"] for one in letters) == [
+            *(["keyed:firsts"] * 2),
+            *(["keyed:hours"] * 2),
+            *(["match:bigs"] * 2),
+        ]
+        reasons = {one["origin"]: one["reason"] for one in letters}
+        assert reasons["keyed:hours"] == 'the key of "hours" cannot be computed: "10 div v" fails'
+        assert {json.loads(one["record"])["k"] for one in letters} == {"a"}

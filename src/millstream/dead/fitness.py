@@ -94,7 +94,8 @@ def _barred(letter: Letter, rules: Rules) -> str | None:
     if letter.kind == "late":
         return None if rules.late or rules.elsewhere else _LATE
     if letter.kind != "source" and not rules.elsewhere:
-        return _STAGE.format(kind=letter.kind, stage=letter.stage)
+        kind = "the key of" if letter.kind == "keyed" else letter.kind
+        return _STAGE.format(kind=kind, stage=letter.stage)
     return None
 
 

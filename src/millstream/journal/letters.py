@@ -30,7 +30,7 @@ MARKS: Final = "mark:"
 """The origin of marks. No letter has it: those of a sender with such a name are renamed."""
 
 #: The origins of letters that are not an inbox's, and what follows is a stage or a group.
-_STAGES: Final = ("fold:", "match:", "action:", "row:", "sink:", "group:", "late:")
+_STAGES: Final = ("fold:", "match:", "action:", "keyed:", "row:", "sink:", "group:", "late:")
 
 Key = tuple[str, int, int]
 """What a letter is known by: origin, partition, position."""

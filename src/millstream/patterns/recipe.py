@@ -111,6 +111,16 @@ class Recipe:
         return not shown and all(plan.automaton.quiet for plan in self.plans)
 
     @property
+    def computed(self) -> tuple[str, ...]:
+        """SQL of all that is computed for each row beforehand.
+
+        Values are computed only for rows that are not left out.
+        """
+        values = ", ".join(f"cast(({sql}) as string)" for sql in (*self.values, *self.rows))
+        wanted = " OR ".join(f"({mask}) <> 0" for mask in self.masks) if self.quiet else "true"
+        return (*self.masks, *([f"if({wanted}, xxhash64({values}), 0)"] if values else []))
+
+    @property
     def asks_python(self) -> bool:
         """Whether a condition is a Python function, which is given whole rows."""
         return any(

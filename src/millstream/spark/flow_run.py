@@ -403,7 +403,7 @@ class FlowRun:
         if isinstance(ours, MillstreamError):
             return ours
         failure = query.query.exception()
-        if ours is None and query.restart_after(str(failure)):
+        if query.restart_after(str(ours or failure)):
             return None
         fact, hint = cause(ours or failure)
         log = self._options.log or self._folder / "run.log"

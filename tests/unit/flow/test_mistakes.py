@@ -1,5 +1,6 @@
 """Every mistake is found while building, with flow, stage, fact, place and hint."""
 
+import dataclasses
 import pickle
 import traceback
 from datetime import timedelta
@@ -436,6 +437,19 @@ def test_options_that_make_no_sense_are_refused(flow, departures):
     )
     refused(errors.InvalidDuration, lambda: ms.Flow("f", window="0 s"), 'flow "f"')
     refused(errors.InvalidDuration, lambda: ms.Flow("f", window=timedelta(-1)), "negative")
+
+
+def test_on_error_is_dead_or_stop_and_no_part_of_what_a_fold_means(flow, departures):
+    fold = lambda name, **more: departures.fold(  # noqa: E731
+        name, step, initial=0, output="at timestamp", **more
+    )
+    make = lambda: fold("f", on_error="skip")  # noqa: E731
+    refused(errors.InvalidOption, make, 'the on_error "skip"', hint='"dead" or "stop"')
+    fold("f", on_error="stop")
+    assert flow.stages["f"].on_error == "stop"
+    assert "on_error" not in flow.stages["f"].described(
+        {field.name: None for field in dataclasses.fields(flow.stages["f"])}
+    )
 
 
 def test_states_are_kept_for_a_time_only_in_the_order_of_time(departures):

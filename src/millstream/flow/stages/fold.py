@@ -40,6 +40,7 @@ class Fold(OneInput):
     shards: int = 64
     keep: timedelta | None = None
     states: tuple[NamedState, ...] = ()
+    on_error: Literal["dead", "stop"] = "dead"
     where: Where | None = field(default=None, compare=False, repr=False)
 
     def stream(self, site: Site, *inputs: Stream) -> Stream:
@@ -48,6 +49,7 @@ class Fold(OneInput):
 
     def described(self, fields: Tree) -> Tree:
         data = {**fields, "initial": jsonable(self.initial)}
+        del data["on_error"]  # it changes neither results nor state
         if self.keep is None:
             del data["keep"]  # as before there was one
         del data["states"]
@@ -116,6 +118,7 @@ class FoldMethod(Upstream):
         order: Literal["time", "arrival"] = "time",
         keep: str | timedelta | None = None,
         states: Mapping[str, str | Schema] | None = None,
+        on_error: Literal["dead", "stop"] = "dead",
     ) -> Stream:
         """Return what `step` makes of the rows of each key, which has a state of its own.
 
@@ -136,12 +139,18 @@ class FoldMethod(Upstream):
                 row that comes so much later, in event time, finds the initial state.
             states: Several states by name, each with its columns: {"sums": "total double, n long"}.
                 `step` gets and returns {"sums": {"total": 1.5, "n": 2}}, which is checked.
+            on_error: What to do with a row on which `step` or an expression of `by` fails: "dead"
+                makes it a dead letter, and the state of its key stays as it was; "stop" stops the
+                group before it.
         """
         site = self._site(name)
         check_callable(site, step, 2, "step(state, row)")
         if order not in ("time", "arrival"):
             hint = 'order= is "time" or "arrival"'
             raise site.mistake(InvalidOption, f'folds in the order "{order}"', hint=hint)
+        if on_error not in ("dead", "stop"):
+            hint = 'on_error= is "dead" or "stop"'
+            raise site.mistake(InvalidOption, f'has the on_error "{on_error}"', hint=hint)
         if order == "time":
             self._check_timed(site, "fold in the order of time", hint='or say order="arrival"')
         named = () if states is None else declared(site, states)
@@ -161,6 +170,7 @@ class FoldMethod(Upstream):
             *(name, above.name, columns, step, initial, schema, order),
             keep=length,
             states=named,
+            on_error=on_error,
             where=site.where,
         )
         return self.flow.add(stage, above)

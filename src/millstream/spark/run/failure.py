@@ -10,8 +10,16 @@ from millstream import errors
 _RAISED: Final = re.compile(
     r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning)|\w+): (.+)$", flags=re.MULTILINE
 )
+_UNDERLINED: Final = re.compile(
+    r"^== SQL .*==\n(?P<line>.*)\n(?P<before> *)(?P<marks>\^+)", flags=re.MULTILINE
+)
 #: In standard SQL a bad cast or a division by zero is an error, not a null.
 _ARITHMETIC: Final = ("CAST_INVALID_INPUT", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW")
+
+
+def failed_on_a_row(text: str) -> bool:
+    """Tell whether an expression of Spark's has failed on the data that it was given."""
+    return re.search(r"SQLSTATE: (?:22|P0)\w{3}", text) is not None
 
 
 def cause(error: Any) -> tuple[str, str | None]:
@@ -26,10 +34,20 @@ def cause(error: Any) -> tuple[str, str | None]:
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     spark = re.search(r"\[([A-Z_]+)[A-Z_.]*\] (.+?)(?: SQLSTATE.*)?$", first)
     hint = "use try_cast, try_divide and the like where a value may not fit"
+    fact, place = (spark[2] if spark else first)[:400], _place(text)
     return (
-        (spark[2] if spark else first)[:400],
+        f"{fact.rstrip('.')}, in {place}" if place else fact,
         hint if spark is not None and spark[1] in _ARITHMETIC else None,
     )
+
+
+def _place(text: str) -> str:
+    """Return which expression it was, if Spark says so: it underlines it."""
+    found = _UNDERLINED.search(text)
+    if found is None:
+        return ""
+    begin = len(found["before"])
+    return f'"{found["line"][begin : begin + len(found["marks"])]}"'
 
 
 def _is_error(name: str) -> bool:

@@ -29,6 +29,7 @@ from millstream.spark.io.control import Control
 from millstream.spark.io.moved import settle_in
 from millstream.spark.io.sink import GroupSink, Input
 from millstream.spark.io.source import MARKER, ReadSettings, padded, watermark_ms
+from millstream.spark.run.failure import failed_on_a_row
 from millstream.spark.served.serving import serving
 from millstream.spark.session.ending import ending
 from millstream.spark.session.session import IN_MEMORY, ROCKSDB, cores
@@ -83,6 +84,8 @@ class GroupQuery:
     finished: bool = False
     rows_in: int = 0
     restarts: int = 0
+    #: Whether it looks for rows on which expressions fail: a batch has failed at one.
+    careful: bool = False
     _seen: str = ""
     _batch_seconds: float = 0.0
     _state_rows: int = 0
@@ -98,6 +101,7 @@ class GroupQuery:
         builder = Builder(
             *(self.spark, self.flow, self._entry, self.root, self._letters, self.binaries),
             state=self.checkpoint.state_storage,
+            careful=self.careful,
         )
         frame = builder.results(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the
@@ -110,6 +114,8 @@ class GroupQuery:
         writer = (
             frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)
         )
+        # What two expressions have in common would be computed outside of what catches its errors.
+        self.spark.conf.set("spark.sql.subexpressionElimination.enabled", not self.careful)
         self.query = writer.option("checkpointLocation", self.checkpoint.spark_location).start()
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:
@@ -121,14 +127,19 @@ class GroupQuery:
             time.sleep(0.02)
 
     def restart_after(self, failure: str) -> bool:
-        """Start the query once more if only a Python process of Spark's was too slow to come up.
+        """Start the query once more if that may help; the checkpoint makes it harmless.
 
-        That happens on a busy machine and says nothing about the flow; the checkpoint makes it
-        harmless.
+        It does if only a Python process of Spark's was too slow to come up, which happens on a busy
+        machine, or if an expression has failed: now it looks for the rows.
         """
-        if "failed to connect back" not in failure or self.restarts >= MOST_RESTARTS:
+        sifts = not self.careful and any(kind.sifts for kind in self._kinds)
+        failed = sifts and failed_on_a_row(failure)
+        slow = "failed to connect back" in failure
+        if not (failed or slow) or self.restarts >= MOST_RESTARTS:
             return False
+        self.careful |= failed
         self.restarts += 1
+        self.sink.error = None
         self.start()
         self.wait_for_sources()
         return True
@@ -312,10 +323,12 @@ class GroupQuery:
             self.flow.stream(name),
             self.sink.inputs[journal_read(self.flow.stages[name])],
         )
-        columns = self.analysis.columns[self.group.name, name]
         whole = entry_schema(self.flow, name, self.analysis.schemas)
+        needed = self.analysis.columns[self.group.name, name]
+        columns = tuple(whole.fieldNames()) if self.careful else needed  # of dead letters
         fields = [StructField(column, whole[column].dataType) for column in columns]
-        place = self.group.inputs.index(source.name) if needs_place(self.flow, self.group) else None
+        placed = self.careful or needs_place(self.flow, self.group)
+        place = self.group.inputs.index(source.name) if placed else None
         fields += [place_field()] if place is not None else []
         fields += [StructField(MARKER, BooleanType())] if stream.time else []
         settings = ReadSettings(

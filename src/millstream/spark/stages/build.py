@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from millstream.plan.groups import entry_above
 from millstream.spark.served.borrowed import Letters, letters_for
 from millstream.spark.stages.columns import marked, unmarked
 from millstream.spark.stages.kind import kind_of
+from millstream.spark.stages.refused import Sieve, sifted
 from millstream.state import StateFiles
 from millstream.state.files import retained
 from millstream.state.importing import imported
@@ -36,6 +37,7 @@ class Builder:
         letters: Returns the journal whose dead letters take what fails below an entry point.
         binaries: Programs that an engine keeps, by name.
         state: Where the checkpoint is, for files with the state of stages; None keeps no files.
+        careful: Whether to look for rows on which expressions fail, and keep them from stages.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Builder:
         letters: Callable[[str], Path | None] = lambda _: None,
         binaries: Mapping[str, Path] | None = None,
         state: Storage | None = None,
+        careful: bool = False,
     ) -> None:
         self.spark = spark
         self.flow = flow
@@ -55,6 +58,7 @@ class Builder:
         self.binaries = binaries or {}
         self._letters = letters
         self._state = state
+        self._careful = careful
         self._frames: dict[str, DataFrame] = {}
 
     def frame(self, name: str) -> DataFrame:
@@ -96,6 +100,23 @@ class Builder:
         """Return the journal whose dead letters take the rows that a stage fails at."""
         path = self._letters(entry_above(self.flow, stage.inputs[0]).name)
         return None if path is None else letters_for(self.spark, str(path))
+
+    def sifted(
+        self, stage: Stage, frame: DataFrame, expressions: Sequence[str], origin: str, reason: str
+    ) -> DataFrame:
+        """Return the rows on which no expression fails; if it is careful, others are dead letters.
+
+        Args:
+            stage: The stage that computes them.
+            frame: Its input.
+            expressions: What it computes for every row, in SQL.
+            origin: The origin of the letters.
+            reason: Their reason.
+        """
+        letters = self.letters(stage) if self._careful and expressions else None
+        if letters is None:
+            return frame
+        return sifted(frame, expressions, Sieve(origin, reason, letters))
 
     def state_files(self, stage: Stage) -> StateFiles | None:
         """Return where a stage keeps what is too large for Spark's own state."""

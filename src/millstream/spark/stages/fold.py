@@ -13,10 +13,8 @@ from pyspark.sql import DataFrame
 from millstream.clock import MICROSECOND
 from millstream.errors import RunError
 from millstream.flow.kept import Kept, conformed
-from millstream.journal import DeadLetter
-from millstream.journal.plain import records
-from millstream.spark.io.source import PLACE, place_of
-from millstream.spark.served.borrowed import Letters, put_letters
+from millstream.spark.io.source import PLACE
+from millstream.spark.served.borrowed import Letters
 from millstream.spark.stages.columns import parsed
 from millstream.spark.stages.kind import SparkKind
 from millstream.spark.stages.ordered import (
@@ -28,6 +26,7 @@ from millstream.spark.stages.ordered import (
     micros,
     ordered,
 )
+from millstream.spark.stages.refused import refuse
 from millstream.state import NO_TIME
 
 if TYPE_CHECKING:  # not wanted in executors, which import this
@@ -42,7 +41,7 @@ def build(stage: Fold, builder: Builder) -> DataFrame:
     time = builder.time(stage.input) if wait else builder.flow.stream(stage.input).time
     output = parsed(stage.output.ddl)
     names = frozenset(output.fieldNames())
-    letters = builder.letters(stage)
+    letters = builder.letters(stage) if stage.on_error == "dead" else None
     keep = None if stage.keep is None else stage.keep // MICROSECOND
     rule = Folding(
         *(stage.name, stage.by, stage.step, stage.initial, names, time, letters),
@@ -126,7 +125,9 @@ class Folding:
             state[key] = (after, at)
             if result is not None:
                 results.append(result)
-        self._refuse(rows, failed)
+        assert self.letters is not None
+        lost = rows.take(pa.array(list(failed), pa.int64()))
+        refuse(self.letters, f"fold:{self.stage}", lost, failed.values())
         return results
 
     def _given(
@@ -144,22 +145,6 @@ class Folding:
         if known is None or self.keep is None or at - known[1] < self.keep:
             return known
         return None
-
-    def _refuse(self, rows: pa.Table, reasons: dict[int, str]) -> None:
-        """Keep rows as dead letters, under their places: a batch that is run again adds none."""
-        assert self.letters is not None
-        lost = rows.take(pa.array(list(reasons), pa.int64()))
-        places = [None] * len(lost)
-        if PLACE in lost.column_names:
-            places, lost = lost.column(PLACE).to_pylist(), lost.drop_columns([PLACE])
-        texts = [text for batch in lost.to_batches() for text in records(batch)]
-        letters = (
-            DeadLetter(f"fold:{self.stage}", position, reason, text, partition)
-            for reason, text, (partition, position) in zip(
-                reasons.values(), texts, map(place_of, places, texts), strict=True
-            )
-        )
-        put_letters(self.letters, letters)
 
     def _step(self, state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
         """Call the user's function, and check the row that it returns."""
@@ -184,7 +169,7 @@ class Folding:
     def _stopped(self, row: dict[str, Any], error: Exception) -> RunError:
         return RunError(
             f'stage "{self.stage}" failed on {row}: {type(error).__name__}: {error}',
-            hint="fix its step, or let a stage before it leave such rows out; "
+            hint='fix its step, let a stage before it leave such rows out, or say on_error="dead"; '
             "the group continues from this row",
         )
 

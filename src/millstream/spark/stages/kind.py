@@ -29,6 +29,7 @@ class SparkKind:
         ordered: It takes rows in an order of their own, so they must know their place.
         own_state: It keeps state in `transformWithState`, for which Spark has no store but RocksDB.
         whole_rows: It keeps whole rows, for which RocksDB is the better store.
+        sifts: It can leave out rows on which its expressions fail (`builder.sifted`).
     """
 
     build: Callable[[Any, Builder], DataFrame]
@@ -37,6 +38,7 @@ class SparkKind:
     ordered: bool = False
     own_state: bool = False
     whole_rows: bool = False
+    sifts: bool = False
 
     @property
     def slack_ms(self) -> int:

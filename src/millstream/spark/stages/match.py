@@ -22,6 +22,8 @@ from millstream.switch.starts import HIDDEN_START
 def build(stage: Match, builder: Builder, start: str | None = None) -> DataFrame:
     frame = builder.frame(stage.input)
     recipe = _recipe(stage, frame, builder.time(stage.input))
+    reason = f'pattern "{stage.name}": one of its conditions or outputs fails on the event'
+    frame = builder.sifted(stage, frame, recipe.computed, f"match:{stage.name}", reason)
     keyless = _keyless(stage, builder)
     found = matched(frame, recipe, shards=stage.shards, start=start, keyless=keyless)
     return builder.one_time(_around(stage, found), stage.name)
@@ -32,7 +34,7 @@ def results(stage: Match, builder: Builder) -> DataFrame:
     return build(stage, builder, HIDDEN_START)
 
 
-KIND = SparkKind(build, results=results, ordered=True, own_state=True)
+KIND = SparkKind(build, results=results, ordered=True, own_state=True, sifts=True)
 
 
 def _keyless(stage: Match, builder: Builder) -> Keyless | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from millstream.flow import expressions
 from millstream.flow.stages import Window
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import interval, marked
+from millstream.spark.stages.keyed import unkeyed
 from millstream.spark.stages.kind import SparkKind
 
 
@@ -17,7 +19,9 @@ def build(stage: Window, builder: Builder) -> DataFrame:
         span = F.session_window(time, interval(stage.gap))
     else:
         span = F.window(time, interval(stage.size), interval(stage.every))
-    rows = builder.frame(stage.input)
+    texts = [text for name, text in stage.by if text != expressions.column(name)]
+    origin, reason = unkeyed(stage.name, texts)
+    rows = builder.sifted(stage, builder.frame(stage.input), texts, origin, reason)
     by = [F.expr(expression).alias(name) for name, expression in stage.by]
     # A key that carries the watermark would let Spark drop state by it instead of by the
     # window's end.
@@ -39,4 +43,4 @@ def build(stage: Window, builder: Builder) -> DataFrame:
     )
 
 
-KIND = SparkKind(build)
+KIND = SparkKind(build, sifts=True)
