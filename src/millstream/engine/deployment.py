@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,7 +98,8 @@ class Deployments:
             InvalidOption: Something of it would be on one engine alone.
         """
         with contextlib.ExitStack() as undone:
-            with self._arriving(package, name, root, options, anywhere=True) as arrival:
+            arriving = self._arriving(package, name, root, options, anywhere=True, to_run=False)
+            with arriving as arrival:
                 folder = self._folders.package(arrival.settings)
                 undone.callback(shutil.rmtree, folder, ignore_errors=True)
                 undone.callback(arrival.driver.kill)
@@ -208,18 +210,19 @@ class Deployments:
         several: bool = False,
         anywhere: bool = False,
         folder: str | None = None,
+        to_run: bool = True,
     ) -> Iterator[_Arrival]:
         """Unpack a flow, have a driver read it and make its journals; undo that if it fails.
 
         For `several` engines, which share the sources that may be spread; to a `folder` of packages
-        that is known already, if it has one.
+        that is known already, if it has one. If the driver is not `to_run` it, it has no Spark.
         """
         _check(options)
         place = self._folders.packages / (folder or uuid.uuid4().hex)
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, place, ignore_errors=True)
             flow = packages.unpack(package, place)
-            driver = self._runner.call(self._runner.drivers.start)
+            driver = self._runner.call(partial(self._runner.drivers.start, to_run=to_run))
             stack.callback(driver.kill)
             described = driver.ask(Describe(str(flow), name), Described, _DESCRIBE_S)
             if anywhere:

@@ -94,11 +94,11 @@ class Driver:
     def serve(self, *, warm: bool = False) -> int:
         """Carry out commands until there is nothing left to do; return the exit code.
 
-        With `warm`, Spark is started before there is anything to run.
+        With `warm`, Spark is started before there is anything to run, and has run a small flow.
         """
         try:
             if warm:
-                self._start_spark()
+                self._warm_up()
                 self._line.report(protocol.Warm())
             while self._obey(self._line.next()):
                 pass
@@ -112,6 +112,17 @@ class Driver:
 
                 end_session(self._spark)
         return 0
+
+    def _warm_up(self) -> None:
+        spark = self._start_spark()
+        from millstream.spark.rehearsal import rehearse
+        from millstream.spark.served.serving import embedded
+
+        try:
+            if embedded(self._master):  # executors elsewhere may not see the folder
+                rehearse(spark, lambda: self._line.waiting)
+        except Exception:  # noqa: BLE001 (the next flow may do better)
+            traceback.print_exc()
 
     def _obey(self, command: protocol.Command | None) -> bool:
         """Carry out a command before the flow runs; return whether to wait for another."""

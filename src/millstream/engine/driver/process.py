@@ -39,8 +39,10 @@ _DRIVER: Final = "MILLSTREAM_DRIVER"
 _LOG_BYTES: Final = 10 << 20
 _EARLY_LINES: Final = 500
 _KILLED_S: Final = 10.0
-#: How long to wait after a spare has died: the next one may, too.
+#: How long to wait after a spare has died, since the next one may, too; and at most after one was
+#: taken, whose flow is to start first.
 _REFILL_S: Final = 30.0
+_FIRST_BATCHES_S: Final = 5.0
 
 
 class DriverProcess:
@@ -62,6 +64,8 @@ class DriverProcess:
         warm: bool = False,
     ) -> None:
         self.warm = False
+        #: When its flow began to run.
+        self.ready_at: float | None = None
         #: How it ended, if it reported that.
         self.failed: protocol.Failed | None = None
         self._scratch = scratch
@@ -188,6 +192,8 @@ class DriverProcess:
                     self.failed = report
                 case protocol.Warm():
                     self.warm = True
+                case protocol.Ready():
+                    self.ready_at = time.monotonic()
                 case protocol.StateRead():
                     self._states[report.number] = report
                 case _ if isinstance(report, protocol.Answer):
@@ -366,7 +372,8 @@ class DriverPool:
         self._wanted = spares
         self._numbers = itertools.count(1)
         self._spares: list[DriverProcess] = []
-        self._fill_at = 0.0
+        self._fill_at = self._taken_at = 0.0
+        self._taken: DriverProcess | None = None
 
     def clear(self) -> int:
         """End what an engine before has left; return how many processes that were."""
@@ -374,14 +381,26 @@ class DriverPool:
         shutil.rmtree(self._scratch, ignore_errors=True)
         return ended
 
-    def start(self) -> DriverProcess:
-        """Return a driver that has nothing to do yet: a spare one, the warmest, if there is any."""
+    def start(self, *, to_run: bool = True) -> DriverProcess:
+        """Return a driver that has nothing to do yet: a spare one, the warmest, if there is any.
+
+        One that is not `to_run` what it reads needs no Spark: the spares are kept.
+        """
         self._spares = [spare for spare in self._spares if spare.alive]
-        spare = max(self._spares, key=lambda one: one.warm, default=None)
+        spares = self._spares if to_run else []
+        spare = max(spares, key=lambda one: one.warm, default=None)
         if spare is None:
             return self._new(warm=False)
         self._spares.remove(spare)
+        self._taken, self._taken_at = spare, time.monotonic()
         return spare
+
+    def _busy(self) -> bool:
+        """Tell whether a spare that was taken needs the cores for its first batches."""
+        taken, now = self._taken, time.monotonic()
+        if taken is None or not taken.alive or now > self._taken_at + _REFILL_S:
+            return False
+        return taken.ready_at is None or now < taken.ready_at + _FIRST_BATCHES_S
 
     def fill(self) -> None:
         """Start spares, one at a time, until there are as many as wanted."""
@@ -390,7 +409,7 @@ class DriverPool:
                 _log.warning("a spare driver is gone: %s", spare.reason)
                 self._fill_at = time.monotonic() + _REFILL_S
         self._spares = [spare for spare in self._spares if spare.alive]
-        if time.monotonic() < self._fill_at:
+        if time.monotonic() < self._fill_at or self._busy():
             return
         if len(self._spares) < self._wanted and all(spare.warm for spare in self._spares):
             self._spares.append(self._new(warm=True))

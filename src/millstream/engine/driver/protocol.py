@@ -119,7 +119,7 @@ Command = (
 
 
 class Warm(msgspec.Struct, frozen=True, tag=True):
-    """Spark is started."""
+    """Spark is started, and has run a small flow."""
 
 
 class Described(msgspec.Struct, frozen=True, tag=True):
@@ -258,6 +258,11 @@ class Line:
             return self._queue.get(timeout=timeout)
         except queue.Empty:
             return None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a command that nobody has taken yet."""
+        return not self._queue.empty()
 
     def wake(self) -> None:
         """Let `next` return without a command."""

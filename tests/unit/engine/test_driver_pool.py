@@ -1,0 +1,57 @@
+"""Drivers in reserve, in real processes without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.engine.driver import process as drivers
+from millstream.engine.driver.process import DriverPool
+from support.engines import wait_until, without_spark
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DriverPool]:
+    without_spark(monkeypatch)
+    found = DriverPool(
+        tmp_path, on_report=lambda *_: None, on_exit=lambda _: None, master="local[2]", spares=1
+    )
+    yield found
+    found.close()
+
+
+def warm(pool: DriverPool) -> bool:
+    pool.fill()
+    return pool.warm == 1
+
+
+def test_who_only_reads_a_flow_leaves_the_spares_to_those_who_run_one(pool: DriverPool) -> None:
+    wait_until(lambda: warm(pool))
+    reads = pool.start(to_run=False)
+    assert (reads.warm, pool.warm) == (False, 1)
+    runs = pool.start()
+    assert (runs.warm, pool.warm) == (True, 0)
+    for one in (reads, runs):
+        one.kill()
+        assert one.wait(10)
+
+
+def test_a_spare_is_replaced_when_the_flow_that_took_it_runs_or_has_failed(
+    pool: DriverPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_until(lambda: warm(pool))
+    taken = pool.start()
+    pool.fill()
+    assert not pool._spares, "it has the cores for its start"
+    monkeypatch.setattr(drivers, "_FIRST_BATCHES_S", 0.0)
+    taken.ready_at = 0.0
+    wait_until(lambda: warm(pool))
+    again = pool.start()
+    pool.fill()
+    assert not pool._spares
+    for one in (taken, again):
+        one.kill()
+        assert one.wait(10)
+    wait_until(lambda: warm(pool))
