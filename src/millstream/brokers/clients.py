@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from millstream.brokers.connection import Connection
 from millstream.brokers.errors import translated
-from millstream.errors import InternalError
+from millstream.errors import BrokerAway, InternalError
 from millstream.extras import missing
 
 if TYPE_CHECKING:
@@ -150,13 +150,17 @@ def describe(connection: Connection, name: str, *, timeout: float = PATIENCE_S) 
 
 
 class Watch:
-    """A topic that is looked at again and again, over one connection."""
+    """A topic that is looked at again and again, over one connection for as long as it answers."""
 
     def __init__(self, connection: Connection, topic: Topic) -> None:
         self._topic = topic
+        self._connection = connection
         self._place = f'topic "{topic.name}" at {connection.servers}'
+        self._connect()
+
+    def _connect(self) -> None:
         self._trouble = Trouble()
-        self._client = admin(connection, self._trouble)
+        self._client = admin(self._connection, self._trouble)
 
     def ask(self, timeout: float = PATIENCE_S) -> Callable[[], Topic]:
         """Ask what the topic is now, and return what waits for the answer.
@@ -169,7 +173,12 @@ class Watch:
 
         def answer() -> Topic:
             waited = lambda: _described(asked, name, cluster, timeout)  # noqa: E731
-            found = _asked(waited, self._client, self._trouble, self._place)
+            try:
+                found = _asked(waited, self._client, self._trouble, self._place)
+            except BrokerAway:
+                # A client that has one broker keeps asking that one, while others would answer.
+                self._connect()
+                raise
             self._trouble.clear()
             return found
 
