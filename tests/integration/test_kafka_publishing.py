@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,18 @@ def test_what_a_sender_itself_left_open_is_found(own: Broker, sender: str) -> No
     assert found.value.state == state
     open_.abort_transaction(30)
     assert epochs.published(where.connection, EPOCHS, sender, lambda: True, 30.0) == Published()
+
+
+def test_a_broker_that_answers_slowly_hides_nothing(
+    kafka: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # The first record of a topic of epochs that has only this sender, which is committed.
+    where, sender = replace(place(kafka), epochs=new_topic(kafka, 1)), "job/out/slow"
+    decisions = [decision(tmp_path, n, sender) for n in range(2)]
+    publish(transactions(where, sender), decisions, tmp_path)
+    monkeypatch.setattr(epochs, "_POLL_S", 0)
+    publish(transactions(where, sender), decisions, tmp_path)
+    assert values(kafka, where.topic) == list(range(200))
 
 
 @pytest.mark.parametrize("kind", [transactions, deliveries])
