@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from millstream.brokers import topics
 from millstream.connectors.kafka import epochs, publishing
 from millstream.connectors.kafka.decision import Published
 from millstream.connectors.kafka.publishing import Transactions
@@ -364,7 +365,7 @@ def test_a_topic_of_epochs_that_forgets_is_refused(own: Broker) -> None:
 
 def test_the_topic_of_epochs_is_compacted(own: Broker, sender: str, tmp_path: Path) -> None:
     where = place(own.servers)
-    assert epochs.setting(where.connection, EPOCHS, "cleanup.policy") == "compact"
+    assert topics.settings(where.connection, EPOCHS)["cleanup.policy"] == "compact"
     publish(transactions(where, sender), [decision(tmp_path, 0, sender)], tmp_path)
     last = [m for m in consume(own.servers, EPOCHS) if m.key() == sender.encode()][-1]
     state = Published.from_json(last.value() or b"")

@@ -7,7 +7,6 @@ part of an epoch.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from contextlib import suppress
@@ -26,6 +25,7 @@ from millstream.spark.io.targets import Epoch, SinkContext, Target
 from millstream.spark.io.unwritable import from_json
 from millstream.spark.served.borrowed import collected
 from millstream.storage import Folder as Storage
+from millstream.storage.disk import REAL
 
 
 class FilesTarget(Target):
@@ -107,7 +107,7 @@ class FilesTarget(Target):
         for file in sorted(one for one in self._path.iterdir() if mine.fullmatch(one.name)):
             withdraw(file, column, since_us, self._staged / f"withdrawn.{self._format}")
             passing("withdrawn-file")
-        _sync_folder(self._path)
+        REAL.sync_folder(self._path)
 
     def _publish(self, record: str) -> None:
         decision = self._decided.read(record)
@@ -117,19 +117,11 @@ class FilesTarget(Target):
             # Gone: it is there already.
             with suppress(FileNotFoundError):
                 (self._all_staged / name).rename(self._path / Path(name).name)
-        _sync_folder(self._path)
+        REAL.sync_folder(self._path)
 
     def _forget(self, epoch: Epoch) -> None:
         """Remove decisions that can no longer be repeated: Spark repeats the last batch only."""
         self._decided.delete(f"{self._owner}-{epoch.checkpoint}-{epoch.batch - 2:09d}.json")
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def open_folder(spec: Folder, context: SinkContext) -> FilesTarget:

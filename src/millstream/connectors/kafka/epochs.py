@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.brokers import clients
+from millstream.brokers import clients, topics
 from millstream.brokers.connection import Connection
 from millstream.brokers.errors import translated
 from millstream.connectors.kafka.decision import Published
@@ -48,43 +48,6 @@ _SETTINGS: Final = {
 }
 
 
-def make_topic(
-    link: Connection, topic: str, partitions: int, settings: dict[str, str] | None = None
-) -> None:
-    """Make a topic, unless another does at the same time, with as many copies as is usual."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-
-    admin = clients.admin(link)
-    try:
-        brokers = len(admin.list_topics(timeout=_PATIENCE_S).brokers)
-        copies = min(3, brokers)
-        config = {**(settings or {}), **({"min.insync.replicas": "2"} if copies == 3 else {})}
-        new = NewTopic(topic, partitions, copies, config=config)
-        admin.create_topics([new], request_timeout=_PATIENCE_S)[topic].result(_PATIENCE_S)
-    except KafkaException as error:
-        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-            raise translated(error, f'topic "{topic}" at {link.servers}') from None
-
-
-def setting(link: Connection, topic: str, name: str) -> str:
-    """Return a setting of a topic, be it its own or the cluster's."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import (  # type: ignore[attr-defined]
-        ConfigResource,
-        ResourceType,
-    )
-
-    # Named: a client that nobody refers to ends at once, and answers nothing.
-    asked, admin = ConfigResource(ResourceType.TOPIC, topic), clients.admin(link)
-    try:
-        answer = admin.describe_configs([asked], request_timeout=_PATIENCE_S)
-        found: str = answer[asked].result(_PATIENCE_S + 5)[name].value
-    except KafkaException as error:
-        raise translated(error, f'topic "{topic}" at {link.servers}') from None
-    return found
-
-
 def ensure(link: Connection, topic: str) -> None:
     """Make the topic of epochs if there is none.
 
@@ -92,9 +55,9 @@ def ensure(link: Connection, topic: str) -> None:
         RunError: There is one that forgets.
     """
     try:
-        policy = setting(link, topic, "cleanup.policy")
+        policy = topics.settings(link, topic)["cleanup.policy"]
     except TopicMissing:
-        make_topic(link, topic, 1, _SETTINGS)
+        topics.make(link, topic, 1, _SETTINGS)
         return
     if policy != "compact":
         hint = (

@@ -18,16 +18,14 @@ While no broker answers nothing is lost and nothing fails: the group waits, and 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from millstream.brokers import clients
+from millstream.brokers import clients, topics
 from millstream.connectors.kafka import epochs, staged
 from millstream.connectors.kafka.avro_values import AvroValues
 from millstream.connectors.kafka.decision import Decision, StagedFile
@@ -50,6 +48,7 @@ from millstream.spark.io.targets import Epoch, SinkContext, Target
 from millstream.spark.io.unwritable import from_json
 from millstream.spark.served.borrowed import collected
 from millstream.storage import Folder as Storage
+from millstream.storage.disk import REAL
 
 _log = logging.getLogger(__name__)
 
@@ -95,10 +94,10 @@ class TopicTarget(Target):
             except TopicMissing as error:
                 if spec.partitions is None:
                     raise TopicMissing(error.message, hint=_how_to_make(spec)) from None
-                epochs.make_topic(link, spec.topic, spec.partitions)
+                topics.make(link, spec.topic, spec.partitions, {})
             if spec.guarantee == "exactly-once":
                 epochs.ensure(link, spec.epochs)
-            limit = int(epochs.setting(link, spec.topic, "max.message.bytes"))
+            limit = int(topics.settings(link, spec.topic)["max.message.bytes"])
             names = (spec.topic, spec.epochs, limit, spec.partitioner)
             self._place = Place(self._context.sink, link, *names)
         return self._place
@@ -121,7 +120,7 @@ class TopicTarget(Target):
             # Whoever has decided and was replaced then finds its transactional id taken.
             epoch.decide(f"kafka:{self._context.owner}", "")
             passing("logged-decision")
-            _sync_folder(self._staged)
+            REAL.sync_folder(self._staged)
             decision = Decision.of(self._sender(epoch), epoch.batch, files)
             self._decided.put(f"{name}.json", decision.to_json())
         passing("decided")
@@ -298,14 +297,6 @@ def _how_to_make(spec: KafkaTopic) -> str:
         f"kafka-topics.sh --bootstrap-server {spec.connection.servers} --create --topic "
         f"{spec.topic} --partitions 3; or give the sink partitions=3, and it makes the topic"
     )
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def open_topic(spec: KafkaTopic, context: SinkContext) -> TopicTarget:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
+from millstream.brokers import topics
 from millstream.brokers.clients import PATIENCE_S, admin, describe
 from millstream.brokers.connection import Connection
 from millstream.brokers.errors import translated
@@ -28,7 +28,6 @@ _NEEDED: Final = {
     "unclean.leader.election.enable": "false",
 }
 _LIMITS: Final = "limits.json"
-_REPLICAS: Final = 3
 #: Dead letters are put while senders wait.
 _SOON_S: Final = 5.0
 _SMALLEST: Final = 64 * 1024
@@ -94,7 +93,8 @@ def there(connection: Connection, topic: str) -> bool:
 
 def make(connection: Connection, topic: str, partitions: int) -> None:
     """Make the topics that are missing, with as many replicas as there are brokers, up to three."""
-    _make(connection, (topic, index_topic(topic)), partitions)
+    for name in (topic, index_topic(topic)):
+        topics.make(connection, name, partitions, _NEEDED)
     until = time.monotonic() + PATIENCE_S
     while not there(connection, topic) and time.monotonic() < until:
         time.sleep(0.05)  # what was made is known to all brokers a moment later
@@ -107,41 +107,19 @@ def make_dead(connection: Connection, topic: str) -> int:
         SchemaConflict: It has a setting with which letters would be lost.
     """
     name = dead_topic(topic)
-    _make(connection, (name,), 1, {"max.message.bytes": str(_LETTER)}, _SOON_S)
+    topics.make(
+        connection, name, 1, {**_NEEDED, "max.message.bytes": str(_LETTER)}, patience=_SOON_S
+    )
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return checked(name, settings(connection, name), describe(connection, name).replicas)
+            return checked(
+                name, topics.settings(connection, name), describe(connection, name).replicas
+            )
         except TopicMissing:
             if time.monotonic() > until:
                 raise
             time.sleep(0.05)
-
-
-def _make(
-    connection: Connection,
-    names: Sequence[str],
-    partitions: int,
-    more: Mapping[str, str] = MappingProxyType({}),
-    patience: float = PATIENCE_S,
-) -> None:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-
-    client = admin(connection)
-    try:
-        brokers = len(client.list_topics(timeout=patience).brokers)
-    except KafkaException as error:
-        raise translated(error, f"the broker at {connection.servers}") from None
-    replicas = min(_REPLICAS, brokers)
-    config = {**_NEEDED, "min.insync.replicas": str(max(1, replicas - 1)), **more}
-    for name in names:
-        made = client.create_topics([NewTopic(name, partitions, replicas, config=config)])
-        try:
-            made[name].result(patience)
-        except KafkaException as error:
-            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                raise translated(error, f'topic "{name}" at {connection.servers}') from None
 
 
 def grow(connection: Connection, topic: str, partitions: int) -> None:
@@ -172,23 +150,9 @@ def check(connection: Connection, topic: str, partitions: int) -> Limits:
         if len(found.partitions) < partitions:
             msg = f'topic "{name}" has {len(found.partitions)} partitions, the journal {partitions}'
             raise SchemaConflict(msg, hint="give the topic more partitions, or the journal another")
-        limits.append(checked(name, settings(connection, name), found.replicas))
+        limits.append(checked(name, topics.settings(connection, name), found.replicas))
         ids.append(found.id)
     return Limits(limits[0], limits[1], tuple(ids))
-
-
-def settings(connection: Connection, name: str) -> dict[str, str]:
-    """Return the settings of a topic."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
-
-    client = admin(connection)
-    (asked,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
-    try:
-        entries: Mapping[str, Any] = asked.result(PATIENCE_S)
-    except KafkaException as error:
-        raise translated(error, f'topic "{name}" at {connection.servers}') from None
-    return {key: str(entry.value) for key, entry in entries.items()}
 
 
 def checked(name: str, found: Mapping[str, str], replicas: int) -> int:
@@ -209,7 +173,7 @@ def checked(name: str, found: Mapping[str, str], replicas: int) -> int:
     in_sync = int(found.get("min.insync.replicas", "1"))
     if in_sync > replicas:
         msg = f'topic "{name}" has min.insync.replicas={in_sync} and {replicas} replicas'
-        raise SchemaConflict(msg, hint=f"set min.insync.replicas={max(1, replicas - 1)}")
+        raise SchemaConflict(msg, hint=f"set min.insync.replicas={topics.in_sync(replicas)}")
     if replicas > 1 and in_sync < 2:
         msg = f'topic "{name}" has {replicas} replicas and min.insync.replicas={in_sync}'
         hint = "set min.insync.replicas=2: with 1, a broker that dies takes acknowledged rows along"
