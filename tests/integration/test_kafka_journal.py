@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from contract.check_journal import SCHEMA, everything, rows, values
 from millstream.brokers import clients
 from millstream.brokers.connection import connection
+from millstream.cli.journal import app
 from millstream.errors import (
     JournalUnreadable,
     RecordsGone,
@@ -386,3 +388,32 @@ def test_repair_makes_a_damaged_copy_again(host: Host, monkeypatch: pytest.Monke
     assert "was made again" in repaired.fact
     assert journal.verify().damages == ()
     assert everything(journal) == [[0, 10, 20, 30]]
+
+
+def test_commands_look_into_a_journal_in_kafka(kafka: str, tmp_path: Path) -> None:
+    topic = f"j-{uuid.uuid4().hex[:8]}"
+    folder = tmp_path / "shop" / "journals" / "orders"
+    journal = KafkaJournal(folder, connection(kafka), topic)
+    journal.create(SCHEMA, time="at", partitions=2)
+    with journal.writer(0) as first, journal.writer(1) as second:
+        first.append("feed", 0, rows(1, 2))
+        second.append("feed", 0, rows(3))
+    journal.commit("shop.hourly", [1, 1])
+    with journal.dead_letters() as dead:
+        dead.put("late:orders", 7, "late", {"value": 9})
+
+    def printed(*words: str) -> str:
+        result = CliRunner().invoke(app, [*words, "--data", str(tmp_path)])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    (listed,) = json.loads(printed("ls", "--json"))
+    assert (listed["name"], listed["rows"], listed["dead"]) == ("shop.orders", 3, {"late": 1})
+    shown = printed("show", "shop.orders")
+    assert f'kept in  topic "{topic}" at {kafka}' in shown
+    assert "shop.hourly" in shown
+    found = [json.loads(line)["value"] for line in printed("cat", "shop.orders").splitlines()]
+    assert sorted(found) == [10, 20, 30]
+    assert '"reason": "late"' in printed("cat", "shop.orders.dead")
+    assert "sound; 3 rows" in printed("verify", "shop.orders")
+    assert "nothing to repair" in printed("repair", "shop.orders")

@@ -220,6 +220,8 @@ def show(
     head = f"{name}  {found.rows:,} rows, {_size(found.bytes)}, written by {_writer(found)}"
     console.print(head, highlight=False, markup=False, soft_wrap=True)
     console.print(f"columns  {columns}", highlight=False, markup=False, soft_wrap=True)
+    if found.place is not None:
+        console.print(f"kept in  {found.place}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"time     {found.time or 'none'}\n", highlight=False, markup=False)
     console.print(_partitions(found.partitions))
     console.print(_senders(found.partitions))

@@ -46,6 +46,8 @@ class Summary:
     partitions: tuple[PartitionSummary, ...]
     readers: tuple[ReaderSummary, ...]
     dead: dict[str, int]
+    #: Where its rows are, if not in the folder.
+    place: str | None = None
 
     @property
     def rows(self) -> int:

@@ -40,6 +40,7 @@ def summary(topics: Topics, partitions: int) -> Summary:
     found = files.summary(topics.path)
     return replace(
         found,
+        place=f'topic "{topics.topic}" at {topics.connection.servers}',
         partitions=tuple(
             replace(part, bytes=stored_bytes(topics, part.partition)) for part in found.partitions
         ),
