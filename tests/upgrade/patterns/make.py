@@ -75,6 +75,9 @@ def pattern(name: str) -> Pattern:
         case "decimals":
             ended = looped.followed_by("c", "price > avg(b.price) and name <> first(a.name)")
             return ended.within("24 seconds").skip_to_next()
+        case "shared":
+            looped = started.followed_by("b", "x > 1").one_or_more().greedy()
+            return looped.followed_by("c", "x = 0").within("30 seconds")
         case _:
             ended = started.followed_by("b", rising).one_or_more().greedy()
             return ended.followed_by("c", "x = 0").within("40 seconds").skip_to_last("b")
@@ -95,7 +98,7 @@ PLAIN_CLAUSE = """
         PATTERN (a b* c) DEFINE a AS x >= 2, b AS x <> PREV(x) OR name = 'b', c AS x = 0
     )"""
 CLAUSES = {"sql": CLAUSE, "rows": PLAIN_CLAUSE}
-NAMES = ("registers", "held", "late", "decimals", "python", "sql", "rows")
+NAMES = ("registers", "held", "late", "decimals", "python", "sql", "rows", "shared")
 
 
 def automaton(name: str) -> Automaton:
