@@ -289,7 +289,10 @@ class Pattern:
         from millstream.patterns.compile import compile_pattern
         from millstream.patterns.sharing import shares
 
-        return shares(compile_pattern(self))
+        try:
+            return shares(compile_pattern(self))
+        except errors.FlowError:
+            return False  # it is refused where its columns are known
 
     @property
     def own_keys(self) -> tuple[str, ...] | None:

@@ -156,5 +156,7 @@ def test_the_plan_says_whether_runs_are_shared():
     assert Match("m", "in", pattern, ("k",)).bounded_state == "shared runs, at most 2 h"
     other = Pattern().begin("a", "x = 1").followed_by("b", "x > a.x")
     assert Match("m", "in", other, ("k",)).bounded_state == "runs"
+    wrong = Pattern().begin("a", "x = 1").followed_by("b", "count(distinct a.x) > 1")
+    assert Match("m", "in", wrong, ("k",)).bounded_state == "runs"
     both = Phenomenon("both", (pattern, pattern.within("1 hour")))
     assert Match("m", "in", both, ("k",)).bounded_state == "shared runs, at most 2 h"
