@@ -27,20 +27,29 @@ from support.crash import kill
 TESTS: Final = Path(__file__).parents[1]
 #: The end of a flow as a point.
 END: Final = "end"
+Point = tuple[str, int]
 
 
-def killed_at(folder: Path, points: Sequence[tuple[str, int]], rows: int) -> Path:
-    """Run a flow to its end, killed at each of these points; return the folder where it ended.
+def killed_at(
+    folder: Path, points: Sequence[Point], rows: int, *, killed: Point | None = None
+) -> Path:
+    """Run a flow to its end, as if killed at each of these points; return the folder where it ended.
 
-    A point is a name and how often it is passed.
+    A point is a name and how often it is passed. At the point `killed`, after the others, the
+    process is killed for real, with its Java, while groups that are not there go on.
     """
-    runs = FrozenRuns(folder.parent / "errors.txt")
+    log = folder.parent / "errors.txt"
+    runs = FrozenRuns(log)
     try:
         for number, (point, count) in enumerate(points, 1):
             place = folder.parent / f"{number}-{point}"
             runs.reach(folder, point, count, rows)
             runs.copy(folder, place)
             folder = place
+        if killed is not None:
+            runs.reach(folder, *killed, rows)
+            runs.close()
+            runs = FrozenRuns(log)
         runs.reach(folder, END, 0, rows)
     finally:
         runs.close()
