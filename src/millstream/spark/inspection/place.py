@@ -87,8 +87,11 @@ class JobPlace:
         record = recorded(address or folder) if name in self.groups else None
         if record is None:
             known = ", ".join(f"{self.name}.{one}" for one in self.groups)
-            what = f'group "{self.name}.{group}"' if group else f'flow "{self.name}" alone'
+            what = f'group "{self.name}.{group}"' if group else f'flow "{self.name}"'
             place = self.address or self.folder.parent
+            if known and not group:
+                fact = f'"{self.name}" is a flow, and each of its groups has a checkpoint'
+                raise NotThere(fact, hint=f"name one: {known}")
             hint = f"there are {known}" if known else "run the flow first"
             raise NotThere(f"there is no checkpoint of a {what} in {place}", hint=hint)
         own = name.partition("@")[0]

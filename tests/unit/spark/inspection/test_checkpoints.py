@@ -66,6 +66,15 @@ def test_an_earlier_batch_is_shown_while_spark_keeps_it(tmp_path: Path) -> None:
         read("shop.sums:last", tmp_path)
 
 
+def test_a_flow_alone_names_its_groups_and_another_one_is_not_there(tmp_path: Path) -> None:
+    shop(tmp_path)
+    with pytest.raises(NotThere, match="each of its groups has a checkpoint") as raised:
+        read("shop", tmp_path)
+    assert raised.value.hint == "name one: shop.sums"
+    with pytest.raises(NotThere, match='no checkpoint of a flow "shp"'):
+        invoke(tmp_path, "verify", "shp")
+
+
 def test_the_generation_and_what_the_log_has_decided_are_shown(tmp_path: Path) -> None:
     shop(tmp_path)
     log = JobLog(Folder(tmp_path / "shop"))
