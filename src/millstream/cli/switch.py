@@ -50,7 +50,15 @@ Consent = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="Accept losing the state of this stage, or with --from repeating the results of this output; repeatable.",
+        help="Accept losing a state: drop:STAGE or drop:STAGE.STATE; or with --from repeating the results of this output; repeatable.",
+    ),
+]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="OLD=NEW",
+        help="Carry the state of a stage, or STAGE.STATE of a fold, over under a new name; repeatable.",
     ),
 ]
 Since = Annotated[
@@ -60,6 +68,9 @@ Since = Annotated[
         metavar="TIME",
         help='Process again from "2 hours ago" or a timestamp, and replace the results since then.',
     ),
+]
+Limit = Annotated[
+    str, typer.Option(metavar="TIME", help="Abort the switch if it has no cut after this time.")
 ]
 Shadow = Annotated[
     bool,
@@ -99,10 +110,9 @@ def switch(
     give_up: Annotated[bool, typer.Option("--give-up", hidden=True)] = False,
     share: Share = None,
     consent: Consent = None,
+    state: States = None,
     since: Since = None,
-    limit: Annotated[
-        str, typer.Option(metavar="TIME", help="Abort the switch if it has no cut after this time.")
-    ] = "5 min",
+    limit: Limit = "5 min",
     shadow: Shadow = False,
     duration: Annotated[
         str, typer.Option("--for", metavar="TIME", help="How long a shadow runs.")
@@ -130,6 +140,7 @@ def switch(
     request = _request(
         share=None if share is None else _share(share),
         consent=tuple(consent or ()),
+        states=_renames(state),
         since=_since(since, shadow=shadow),
         shadow=shadow,
         duration=_duration(duration, probation, shadow=shadow, end=end),
@@ -172,6 +183,15 @@ def _request(**asked: Any) -> SwitchRequest:
 
     try:
         return SwitchRequest(**asked)
+    except SwitchRefused as refused:
+        raise typer.BadParameter(f"{refused.message}: {refused.hint}") from None
+
+
+def _renames(given: list[str] | None) -> dict[str, str]:
+    from millstream.switch.wishes import renames_of
+
+    try:
+        return renames_of(given or ())
     except SwitchRefused as refused:
         raise typer.BadParameter(f"{refused.message}: {refused.hint}") from None
 
@@ -284,7 +304,12 @@ def _compare(
     before = Version.of(plan_flow(load(old)))
     after = Version.of(plan_flow(load_apart(new, old)))
     found = switch_plan(
-        before, after, consent=request.consent, mode=request.mode, since=request.since
+        before,
+        after,
+        consent=request.consent,
+        mode=request.mode,
+        since=request.since,
+        states=request.states,
     )
     _show(show.to_json(found), show.table(found), json=json)
 

@@ -125,6 +125,8 @@ def _body(flow: Path | None, request: SwitchRequest) -> dict[str, Any]:
         body["back"] = True
     if request.share is not None:
         body["share"] = request.share / WHOLE
+    if request.states:
+        body["states"] = request.states
     if request.since is not None:
         body["since"] = request.since
     if request.until_quiet:

@@ -40,7 +40,7 @@ from millstream.spark.run.failure import cause
 from millstream.spark.run.late import dead_letters, late_notices, waiting_letters
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.run.sources import Hosting, RunSources
-from millstream.spark.run.version import RunContext, at_rest
+from millstream.spark.run.version import RunContext, at_rest, up_to_date
 from millstream.spark.served.serving import PORT, SERVE, serve
 from millstream.spark.switching.versions import FlowVersions
 from millstream.storage import Claim
@@ -314,7 +314,7 @@ class FlowRun:
     def caught_up(self) -> bool:
         """Tell whether all that is in the journals now has been processed."""
         self.poll()
-        return all(query.caught_up() for query in self.queries.values())
+        return all(map(up_to_date, self.queries.values()))
 
     def drain(self, *, flush: bool = False) -> None:
         """Stop the sources that run here; `drained` tells when the rest is processed.

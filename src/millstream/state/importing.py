@@ -27,12 +27,14 @@ from millstream.storage import Storage
 _DECISION: Final = "imported.json"
 
 
-class Imported(msgspec.Struct, frozen=True):
+class Imported(msgspec.Struct, frozen=True, omit_defaults=True):
     """A decision: the token, the batch that was the last one then, and the shards that have keys."""
 
     token: str
     batch: int
     shards: tuple[int, ...]
+    #: There is nothing under the token yet: see `carrying`.
+    promised: bool = False
 
 
 def imported(storage: Storage, stage: str) -> Imported | None:
@@ -65,8 +67,13 @@ def put(
         data = ShardState(begin, files, shard).commit(entries.get(shard, {}))
         files.storage.put(imported_name(files.stage, token, shard), data or dump(begin))
     decision = Imported(token, batch, shards)
-    files.storage.put(f"keys/{files.stage}/{_DECISION}", msgspec.json.encode(decision))
+    decide(files.storage, files.stage, decision)
     return decision
+
+
+def decide(storage: Storage, stage: str, decision: Imported) -> None:
+    """Make a decision durable, in the place of the one before."""
+    storage.put(f"keys/{stage}/{_DECISION}", msgspec.json.encode(decision))
 
 
 def current(

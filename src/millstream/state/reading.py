@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec import Raw
 
-from millstream.state.manifest import NO_TIME, Entry, load
+from millstream.state.manifest import NO_TIME, Entry, load, no_time
 from millstream.state.run_file import Hashing, RunFile, hashed, merged
 
 
@@ -17,6 +18,7 @@ def entries(
     open_file: Callable[[str], pa.Buffer],
     expired: int | None = None,
     hashing: Hashing = hashed,
+    old_time: Callable[[Raw], int] = no_time,
 ) -> Iterator[tuple[bytes, Any, int | None]]:
     """Yield each key with its value and its time in microseconds, None if it has none.
 
@@ -25,8 +27,9 @@ def entries(
         open_file: Returns the content of a run file: `StateFiles.open`.
         expired: Entries at or before this time are left out.
         hashing: How keys are hashed.
+        old_time: Returns the time of a value of earlier versions, which stored none beside it.
     """
-    manifest = load(data)
+    manifest = load(data, old_time)
     own: dict[bytes, Entry | None] = {
         key: Entry(bytes(value), time) for key, (value, time) in manifest.fresh.items()
     }

@@ -13,22 +13,27 @@ kept, replaced, new or removed, and its state moves in one of these ways:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from millstream.flow import expressions
 from millstream.flow.flow import Flow
 from millstream.flow.schema import Schema
 from millstream.flow.stages import Stage
+from millstream.flow.stages.state_fit import StateFit
 from millstream.plan.fingerprint import difference, fingerprint
+from millstream.plan.functions import Functions
 from millstream.plan.groups import Group, Plan
 from millstream.switch.starts import Start, start_of
+from millstream.switch.wishes import StateWishes
 
 # JSON: what can be in it, Python's types cannot say shortly.
 Data = Any
 _REFERENCES = ("function", "class")
+_AS_IT_IS: Final = StateFit()
+_NO_WISHES: Final = StateWishes()
 #: Plays no part in whether a stage's state is handed over.
 _ANY_WINDOW = timedelta(hours=1)
 
@@ -92,7 +97,8 @@ class Version:
 class StageChange:
     """What becomes of one stage of a group.
 
-    `lines` say what differs, `why` why its state is dropped.
+    `lines` say what differs, `why` why its state is dropped. State that is carried over fits as
+    `fit` says, and is that of the stage `source` if it had another name; `at_cut` says when.
     """
 
     name: str
@@ -101,6 +107,9 @@ class StageChange:
     state: str
     lines: tuple[str, ...] = ()
     why: str = ""
+    source: str = ""
+    fit: StateFit = _AS_IT_IS
+    at_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +122,27 @@ class GroupChange:
     lines: tuple[str, ...] = ()
 
 
-def changes(old: Version, new: Version) -> tuple[GroupChange, ...]:
+def changes(
+    old: Version, new: Version, wishes: StateWishes = _NO_WISHES
+) -> tuple[GroupChange, ...]:
     """Return what becomes of every group: those of the new version, then those that are gone."""
     names = [group.name for group in new.plan.groups]
     gone = [group.name for group in old.plan.groups if group.name not in names]
-    return tuple(_group(old, new, name) for name in (*names, *gone))
+    return tuple(_group(old, new, name, wishes) for name in (*names, *gone))
 
 
 def replaced(old: Version, new: Version, name: str, line: str) -> GroupChange:
     """Return the change of a group that is replaced although it means the same."""
-    return GroupChange(name, Change.REPLACED, tuple(_stages(old, new, name)), (line,))
+    return GroupChange(name, Change.REPLACED, tuple(_stages(old, new, name, _NO_WISHES)), (line,))
 
 
-def _group(old: Version, new: Version, name: str) -> GroupChange:
+def _group(old: Version, new: Version, name: str, wishes: StateWishes) -> GroupChange:
     before, after = old.group(name), new.group(name)
     if before is None:
         assert after is not None
-        return GroupChange(name, Change.NEW, tuple(_stages(old, new, name)))
+        return GroupChange(name, Change.NEW, tuple(_stages(old, new, name, wishes)))
     if after is None:
-        return GroupChange(name, Change.REMOVED, tuple(_stages(old, new, name)))
+        return GroupChange(name, Change.REMOVED, tuple(_stages(old, new, name, wishes)))
     lines = tuple(difference(old.meanings[name], new.meanings[name]))
     if not lines:
         kept = [
@@ -139,21 +150,22 @@ def _group(old: Version, new: Version, name: str) -> GroupChange:
             for stage in after.stages
         ]
         return GroupChange(name, Change.KEPT, tuple(kept))
-    return GroupChange(name, Change.REPLACED, tuple(_stages(old, new, name)), lines)
+    return GroupChange(name, Change.REPLACED, tuple(_stages(old, new, name, wishes)), lines)
 
 
-def _stages(old: Version, new: Version, name: str) -> Iterator[StageChange]:
+def _stages(old: Version, new: Version, name: str, wishes: StateWishes) -> Iterator[StageChange]:
     before, after = old.group(name), new.group(name)
     first = () if before is None else before.stages
     then = () if after is None else after.stages
-    for stage in then:
+    sources = {stage: wishes.source(stage) for stage in then}
+    for stage, source in sources.items():
         yield (
-            _both(old, new, name, stage)
-            if stage in first
+            _both(old, new, name, source, stage, wishes)
+            if source in first
             else _alone(new.flow.stages[stage], Change.NEW)
         )
     for stage in first:
-        if stage not in then:
+        if stage not in sources.values():
             yield _alone(old.flow.stages[stage], Change.REMOVED)
 
 
@@ -167,16 +179,23 @@ def _alone(stage: Stage, change: Change) -> StageChange:
     return StageChange(stage.name, change, Move.DROPPED, stage.state, why="the stage is gone")
 
 
-def _both(old: Version, new: Version, group: str, name: str) -> StageChange:
-    before, after = old.flow.stages[name], new.flow.stages[name]
-    lines = tuple(difference(_only(old.meanings[group], name), _only(new.meanings[group], name)))
+def _both(
+    old: Version, new: Version, group: str, source: str, name: str, wishes: StateWishes
+) -> StageChange:
+    before, after = old.flow.stages[source], new.flow.stages[name]
+    meanings = _only(old.meanings[group], source), _only(new.meanings[group], name)
+    meanings[0]["stages"] = {name: meanings[0]["stages"][source]}
+    lines = tuple(difference(*meanings))
+    if source != name:
+        lines = (f'stage "{name}" was called "{source}"', *lines)
     change = Change.REPLACED if lines else Change.KEPT
     if _move(before) is not Move.CARRIED:
         move = Move.EMPTY if _move(after) is Move.CARRIED else _move(after)
         return StageChange(name, change, move, after.state, lines)
-    why = _unfit(old.flow, new.flow, before, after, lines)
+    why, fit = _unfit(old.flow, new.flow, before, after, lines, wishes)
     move = Move.DROPPED if why else Move.CARRIED
-    return StageChange(name, change, move, before.state, lines, why)
+    named = source if source != name else ""
+    return StageChange(name, change, move, before.state, lines, why, named, fit)
 
 
 def _move(stage: Stage) -> Move:
@@ -185,16 +204,42 @@ def _move(stage: Stage) -> Move:
     return Move.OWNED if stage.state else Move.NONE
 
 
-def _unfit(old: Flow, new: Flow, before: Stage, after: Stage, lines: tuple[str, ...]) -> str:
-    """Return why a stage cannot take the state of the one that had its name; empty if it can."""
+def _unfit(
+    old: Flow,
+    new: Flow,
+    before: Stage,
+    after: Stage,
+    lines: tuple[str, ...],
+    wishes: StateWishes,
+) -> tuple[str, StateFit]:
+    """Return why a stage cannot take the state of another, empty if it can, and how it fits."""
     if before.kind != after.kind:
-        return f"it was a {before.kind}, and is a {after.kind}"
+        return f"it was a {before.kind}, and is a {after.kind}", StateFit()
     if before.state_key is None:
-        return "it has changed" if lines else ""
+        return "it has changed" if lines else "", StateFit()
     keys = _keys(old, before), _keys(new, after)
     if keys[0] != keys[1]:
-        return f"its state was kept by {_columns(keys[0])}, and would be by {_columns(keys[1])}"
-    return after.refuses_state_of(before)
+        was, now = map(_columns, keys)
+        return f"its state was kept by {was}, and would be by {now}", StateFit()
+    renames, drops = wishes.renamed(before.name), wishes.dropped(before.name)
+    fit = _converted_once(before, after).fits_state_of(before, renames, drops)
+    return "; ".join(fit.differences), fit
+
+
+def _converted_once(before: Stage, after: Stage) -> Stage:
+    """Return a stage without its function for earlier states if the running version has it too.
+
+    What it made of them must not be given to it again.
+    """
+    functions = [getattr(stage, "convert", None) for stage in (before, after)]
+    if None in functions or _source_of(functions[0]) != _source_of(functions[1]):
+        return after
+    return replace(after, convert=None)  # type: ignore[call-arg]  # who has a function has the field
+
+
+def _source_of(function: Data) -> Data:
+    found = Functions()
+    return found.stage_function(function), found.table
 
 
 def _keys(flow: Flow, stage: Stage) -> list[tuple[str, str | None]]:

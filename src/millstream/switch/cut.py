@@ -114,6 +114,9 @@ None: no bound.
 CutColumn = tuple[int, str]
 """A cut, and the column by which results are owned there."""
 
+#: Stands for a column where the sources have left out the rows of the other version.
+AT_SOURCE: Final = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:

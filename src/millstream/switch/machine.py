@@ -188,6 +188,7 @@ def _requested(state: State, event: SwitchRequested, now_us: int) -> Step:
         wanted=event.request.wanted,
         since_us=event.since_us,
         consent=event.request.consent,
+        states=event.request.states,
     )
     preparing = Preparing(job, new, now_us + event.request.timeout_us, event.request.shadow)
     text = f'version "{event.version}" is prepared beside "{state.current}"'
@@ -452,6 +453,7 @@ def record_of(state: State) -> Record:
         leaving=state.leaving if isinstance(state, Overlapping | Retiring) else None,
         since_us=state.new.since_us,
         consent=state.new.consent,
+        states=dict(state.new.states),
     )
 
 
@@ -492,6 +494,7 @@ def _replacement(record: Record) -> Replacement:
         record.share,
         record.since_us,
         record.consent,
+        record.states,
     )
 
 

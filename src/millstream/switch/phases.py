@@ -41,7 +41,7 @@ class Replacement:
     """The version that is to replace the current one: its units, the step of its cut, its share.
 
     `wanted` is the share that it is to have, in parts of `WHOLE`. With `since_us` the cut lies
-    there, in the past. `consent` is what the user has agreed to.
+    there, in the past. `consent` is what the user has agreed to, `states` the new names of states.
     """
 
     version: str
@@ -51,6 +51,7 @@ class Replacement:
     wanted: int = WHOLE
     since_us: int | None = None
     consent: tuple[str, ...] = ()
+    states: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

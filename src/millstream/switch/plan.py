@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import lcm
@@ -15,7 +15,7 @@ from millstream.flow.schema import Schema
 from millstream.flow.stages import Source, Written
 from millstream.journal.partitioning import placeable
 from millstream.plan.groups import Plan
-from millstream.switch import again
+from millstream.switch import again, carrying
 from millstream.switch import shadow as shadows
 from millstream.switch.changes import Change, GroupChange, Move, StageChange, Version, changes
 from millstream.switch.keys import grouped_otherwise, key_meaning, key_of
@@ -23,9 +23,12 @@ from millstream.switch.obstacle import Obstacle
 from millstream.switch.request import Mode
 from millstream.switch.starts import alike
 from millstream.switch.units import Unit, closed, longest, units
+from millstream.switch.wishes import StateWishes
 
 #: A common boundary of both versions' windows that is further away than this is not waited for.
 LONGEST_STEP = timedelta(days=1)
+#: No event lies before it.
+_BEGINNING = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ def switch_plan(
     consent: Collection[str] = (),
     mode: Mode = "switch",
     since: datetime | None = None,
+    states: Mapping[str, str] | None = None,
+    by_position: Collection[str] = (),
 ) -> SwitchPlan:
     """Compare two versions of a flow.
 
@@ -90,16 +95,24 @@ def switch_plan(
         mode: Whether the new version takes over at once, only runs beside the old one, or gets a
             share of the keys.
         since: From when on it processes again, rounded down to where there may be a cut.
+        states: The new names of states of the old version.
+        by_position: Groups that have begun to go over at a position, in a switch that goes on.
     """
-    found = closed(old, new, _dropped(changes(old, new), consent), whole=since is not None)
+    wishes = StateWishes(states or {}, consent)
+    stated = _dropped(changes(old, new, wishes), wishes)
+    if since is not None and since <= _BEGINNING:
+        stated = _begun_again(stated)
+    found = closed(old, new, stated, whole=since is not None)
     new = _owning(old, new, found, since)
-    parts = units(old, new, found)
+    parts = units(old, new, found, by_position)
+    found = _timed(found, parts)
     step, twice = _step(old.flow, new.flow, found)
     since = None if since is None else _cut_before(since, step)
     obstacles = (
         *_names(old.flow, new.flow),
         *(again.obstacles(old, new, found, parts, since, consent) if since is not None else ()),
-        *_states(found, consent),
+        *_states(found, wishes),
+        *_unknown(old, new, wishes),
         *_borders(old, new, found),
         *_misplaced(old.flow, new.flow),
         *_reaches(new, parts),
@@ -116,6 +129,7 @@ def switch_plan(
         *(_left_out(old, new, parts) if mode == "shadow" else ()),
         *_narrower(old.flow, new.flow),
         *_judged(old.flow, new.flow, since),
+        *(_carried(old, new, found, parts) if since is None else ()),
     )
     grown = tuple(_grown(old.flow, new.flow)) if mode != "shadow" else ()
     plans = old.plan, new.plan
@@ -156,27 +170,78 @@ def _names(old: Flow, new: Flow) -> Iterator[Obstacle]:
         yield Obstacle(fact, f'give it the name "{old.name}", or deploy it as a job of its own')
 
 
-def _states(found: Collection[GroupChange], consent: Collection[str]) -> Iterator[Obstacle]:
+def _states(found: Collection[GroupChange], wishes: StateWishes) -> Iterator[Obstacle]:
     for group in found:
         for stage in group.stages:
-            if stage.move is Move.DROPPED and stage.name not in consent:
-                fact = f'the state of stage "{stage.name}" in group "{group.name}" would be lost: {stage.why}'
-                yield Obstacle(
-                    fact,
-                    f"keep the stage as it was, or use --consent {stage.name} to lose its state",
-                )
+            name = stage.source or stage.name
+            if stage.move is Move.DROPPED and not wishes.loses(name):
+                fact = f'the state of stage "{name}" in group "{group.name}" would be lost: {stage.why}'
+                yield Obstacle(fact, _ways_out(group, stage, name))
 
 
-def _dropped(found: Iterable[GroupChange], consent: Collection[str]) -> Iterator[GroupChange]:
+def _ways_out(group: GroupChange, stage: StageChange, name: str) -> str:
+    """Return what a user can do about a state that does not fit, or has no heir."""
+    empty = [one.name for one in group.stages if one.move is Move.EMPTY]
+    ways = [f"lose it with --consent drop:{name}"]
+    if stage.fit.differences:
+        ways.insert(0, "give the new stage a convert= function, which makes the new state")
+    elif stage.change is Change.REMOVED and empty:
+        ways.insert(0, f"name its heir: --state {name}={empty[0]}")
+    return f"keep the stage as it was; or {'; or '.join(ways)}"
+
+
+def _unknown(old: Version, new: Version, wishes: StateWishes) -> Iterator[Obstacle]:
+    """Yield the names of a rename map that a version does not have."""
+    for before, after in wishes.stages:
+        for name, version, which in ((before, old, "running"), (after, new, "new")):
+            if name not in version.flow.stages:
+                known = [stage.name for stage in version.flow.stages.values() if stage.state]
+                fact = f'the {which} version has no stage "{name}" whose state could be renamed'
+                yield Obstacle(fact, f"stages with state: {', '.join(known) or 'none'}")
+
+
+def _dropped(found: Iterable[GroupChange], wishes: StateWishes) -> Iterator[GroupChange]:
     """Yield the changes, with state dropped that could be handed over and need not be."""
     for group in found:
         stages = [
             replace(stage, move=Move.DROPPED, why="as you wish")
-            if stage.move is Move.CARRIED and stage.name in consent
+            if stage.move is Move.CARRIED and wishes.loses(stage.source or stage.name)
             else stage
             for stage in group.stages
         ]
         yield replace(group, stages=tuple(stages))
+
+
+def _begun_again(found: Iterable[GroupChange]) -> Iterator[GroupChange]:
+    """Yield the changes of a flow that processes everything again: no state came before that."""
+    for group in found:
+        stages = [
+            replace(stage, move=Move.EMPTY) if stage.move is Move.CARRIED else stage
+            for stage in group.stages
+        ]
+        yield replace(group, stages=tuple(stages))
+
+
+def _timed(found: Collection[GroupChange], parts: Collection[Unit]) -> tuple[GroupChange, ...]:
+    """Return the changes, with the state marked that is carried over at the cut."""
+    names = {name for unit in parts if unit.carried for name in unit.groups}
+    return tuple(
+        replace(group, stages=tuple(replace(stage, at_cut=True) for stage in group.stages))
+        if group.name in names
+        else group
+        for group in found
+    )
+
+
+def _carried(
+    old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]
+) -> Iterator[str]:
+    for unit in parts:
+        if unit.carried:
+            yield f"results of {unit.name} pause at the cut while its state is carried over"
+            yield from carrying.notes(
+                old, new, [group for group in found if group.name in unit.groups]
+            )
 
 
 # sources
@@ -248,7 +313,7 @@ def _not_yet(
     changed = {group.name: group for group in found}
     for unit in parts:
         if unit.moved:
-            why = _unmovable(old.plan, new.plan, [changed[name] for name in unit.groups])
+            why = carrying.unmovable(old.plan, new.plan, [changed[name] for name in unit.groups])
         else:
             why = ""
         if why:
@@ -269,29 +334,6 @@ def _not_yet(
         elif unit.horizon is None and not unit.cyclic and not unit.moved:
             fact = f"it is not known when the sessions of {unit.name} that are open at the cut will have ended"
             yield Obstacle(fact, "give the sessions a longest=; or " + restart)
-
-
-def _unmovable(old: Plan, new: Plan, groups: Sequence[GroupChange]) -> str:
-    """Return why the new version of a group cannot go on with the checkpoint of the old one.
-
-    Nothing if it can.
-    """
-    (first, *others) = groups
-    if others:
-        return "neighbours of it change too, so they have journals of their own"
-    if first.change is Change.NEW:
-        return "it is new, and its results have no time from which on they could begin"
-    if first.change is Change.REMOVED:
-        return ""
-    before, after = old.group(first.name), new.group(first.name)
-    if before.inputs != after.inputs:
-        return f"it reads {', '.join(before.inputs)}, and would read {', '.join(after.inputs)}"
-    for stage in first.stages:
-        if stage.move in (Move.EMPTY, Move.DROPPED) or (
-            stage.move is Move.OWNED and stage.change is not Change.KEPT
-        ):
-            return f'stage "{stage.name}" beside it is {stage.change}, which has state too'
-    return ""
 
 
 # what unchanged groups read
@@ -455,7 +497,7 @@ def _shares(
         yield Obstacle(fact, "switch at once, without --share; or keep the lateness")
     changed = {group.name: group for group in found}
     for unit in parts:
-        if unit.moved:
+        if unit.moved or unit.carried:
             yield _indivisible(
                 unit, [stage for name in unit.groups for stage in changed[name].stages]
             )

@@ -60,7 +60,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     and journal, where a version began to read: Spark does not log a query's first offsets. `homes`
     says by version where its checkpoints and journals are. `since_us` is a cut in the past, until
     the switch is done; `latest_us` is the latest cut before one of these. `consent` is what the
-    user has agreed to.
+    user has agreed to, and `states` are the new names of states.
     """
 
     number: int
@@ -77,6 +77,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     since_us: int | None = None
     latest_us: int | None = None
     consent: tuple[str, ...] = ()
+    states: dict[str, str] = {}
 
 
 def encode(record: Record) -> bytes:

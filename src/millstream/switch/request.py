@@ -16,6 +16,7 @@ from millstream.clock import MICROSECOND
 from millstream.errors import SwitchRefused
 from millstream.switch.cut import WHOLE, percent
 from millstream.switch.probation import Trial
+from millstream.switch.wishes import StateWishes
 
 Mode = Literal["switch", "shadow", "share"]
 #: How long a switch may take until its cut, if nothing else is asked for.
@@ -32,6 +33,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
             on the way back.
         consent: The stages whose state may be dropped, and the outputs whose results may be
             repeated.
+        states: The new names of states that the running version has under others.
         since: Process again what starts there or later, in event time.
         shadow: Run the new version in the shadow of the current one, instead of replacing it.
         duration: How long it runs in the shadow; None: until it is ended.
@@ -48,6 +50,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     root: str | None = None
     share: int | None = None
     consent: tuple[str, ...] = ()
+    states: dict[str, str] = {}
     since: datetime | None = None
     shadow: bool = False
     duration: timedelta | None = None
@@ -56,6 +59,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     until_quiet: bool = False
 
     def __post_init__(self) -> None:
+        StateWishes(self.states, self.consent)
         if self.share is None:
             return
         if not 0 < self.share <= WHOLE:

@@ -61,7 +61,11 @@ class Shadowed:
 
 def shadowed(old: Version, new: Version, units: Collection[Unit]) -> Shadowed:
     """Return what of a switch can run in a shadow."""
-    own = tuple(unit for unit in units if not unit.moved and _horizon(old, new, unit) is not None)
+    own = tuple(
+        unit
+        for unit in units
+        if not (unit.moved or unit.carried) and _horizon(old, new, unit) is not None
+    )
     left = tuple(name for unit in units if unit not in own for name in unit.groups)
     groups = {name for unit in own for name in unit.groups}
     horizons = {

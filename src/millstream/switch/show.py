@@ -90,7 +90,8 @@ def how(stage: StageChange, cut: datetime | None = None, *, shared: bool = False
                 return f"owned by key from {at}, by start before"
             return f"owned by start: {_owners(stage.change, at)}"
         case Move.CARRIED:
-            return "carried over by name"
+            named = f', from "{stage.source}"' if stage.source else ""
+            return f"carried over at the cut{named}" if stage.at_cut else "carried over by name"
         case Move.EMPTY:
             return "begins empty"
         case Move.DROPPED:
@@ -209,6 +210,7 @@ def _unit_json(unit: Unit) -> dict[str, Any]:
         "shared": list(unit.shared),
         "by": unit.by,
         "moved": unit.moved,
+        "carried": unit.carried,
         "horizon": _seconds(unit.horizon),
         "look_back": _seconds(unit.look_back),
         "lateness": unit.lateness.total_seconds(),

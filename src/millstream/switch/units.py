@@ -17,6 +17,7 @@ from millstream.flow.stages import EntryPoint, Written
 from millstream.flow.stages.stage import ZERO
 from millstream.plan.groups import Group, Plan
 from millstream.plan.horizon import chain_reach
+from millstream.switch import carrying
 from millstream.switch.changes import Change, GroupChange, Move, Version, replaced
 
 
@@ -37,6 +38,8 @@ class Unit:
     lateness: timedelta
     by: Literal["time", "position", "both"]
     cyclic: bool = False
+    #: Its state is carried over at the cut: see `carrying`.
+    carried: bool = False
     #: The state moves: the new version goes on with the checkpoint where the old one has stopped.
     moved: bool = False
     #: The horizon of the new version, should it leave again; None is open-ended.
@@ -91,8 +94,16 @@ def _relaid(old: Version, new: Version, journal: str) -> bool:
     return len(counts) > 1
 
 
-def units(old: Version, new: Version, found: Iterable[GroupChange]) -> tuple[Unit, ...]:
-    """Return the units of a switch, in the order of their first groups."""
+def units(
+    old: Version,
+    new: Version,
+    found: Iterable[GroupChange],
+    by_position: Collection[str] = (),
+) -> tuple[Unit, ...]:
+    """Return the units of a switch, in the order of their first groups.
+
+    Those of groups that are known to go over `by_position` are not cut in time.
+    """
     changed = {group.name: group for group in found if group.change is not Change.KEPT}
     parts: list[list[str]] = []
     for name in changed:
@@ -107,7 +118,8 @@ def units(old: Version, new: Version, found: Iterable[GroupChange]) -> tuple[Uni
         (sorted(part, key=list(changed).index) for part in parts),
         key=lambda part: [*changed].index(part[0]),
     )
-    return tuple(_unit(old, new, part, changed) for part in ordered)
+    fixed = frozenset(by_position)
+    return tuple(_unit(old, new, part, changed, fixed) for part in ordered)
 
 
 def _adjacent(old: Plan, new: Plan, one: str, other: str) -> bool:
@@ -122,7 +134,13 @@ def _meet(plan: Plan, writer: str, reader: str) -> bool:
     return any(written & set(group.inputs) for group in plan.groups if group.name == reader)
 
 
-def _unit(old: Version, new: Version, names: list[str], changed: dict[str, GroupChange]) -> Unit:
+def _unit(
+    old: Version,
+    new: Version,
+    names: list[str],
+    changed: dict[str, GroupChange],
+    by_position: frozenset[str],
+) -> Unit:
     private, shared = _journals(old.plan, new.plan, names)
     cyclic = any(_cyclic(plan, names) for plan in (old.plan, new.plan))
     carried = any(stage.move is Move.CARRIED for name in names for stage in changed[name].stages)
@@ -132,6 +150,9 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
     horizon = None if cyclic else horizon_of(old, names)
     look_back = None if cyclic else longest(list(_look_backs(new, names)))
     endless = (horizon is None or look_back is None) and not cyclic
+    at_cut = carried and carrying.at_cut(old, new, [changed[name] for name in names])
+    at_cut = at_cut and not by_position.intersection(names)
+    carried = carried and not at_cut
     return Unit(
         groups=tuple(names),
         private=private,
@@ -143,6 +164,7 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
         cyclic=cyclic,
         # Where nobody knows how long both would run, state that does not change can be handed over as it
         # is.
+        carried=at_cut,
         moved=carried or not timed or (endless and _unchanged([changed[name] for name in names])),
         returns=None if cyclic else longest(list(_horizons(new, names))),
     )

@@ -160,7 +160,8 @@ def test_a_switch_is_waited_for_and_told_with_its_times(
 
     served.engine.after_switch = goes_on
     begun, ended = run(
-        "f", str(new), "--limit", "90 s", "--consent", "a", "--consent", "b"
+        *("f", str(new), "--limit", "90 s", "--consent", "a", "--consent", "b"),
+        *("--state", "old=new", "--state", "s.a=s.b"),
     ).splitlines()
     assert begun == "switching f from version 1 to 2"
     assert ended == (
@@ -174,6 +175,7 @@ def test_a_switch_is_waited_for_and_told_with_its_times(
         ("a", "b"),
         None,
     )
+    assert wanted.states == {"old": "new", "s.a": "s.b"}
     assert wanted.root == str(new.parent)
 
 

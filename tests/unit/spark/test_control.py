@@ -13,7 +13,7 @@ from millstream.journal import Kind
 from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.writer import Writer
 from millstream.spark.io.control import Answer, Control, Orders, Question
-from millstream.spark.io.source import JournalStreamReader, Offset, ReadSettings
+from millstream.spark.io.source import JournalStreamReader, Offset, ReadSettings, _kept
 from millstream.switch.cut import WHOLE
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC"))])
@@ -162,3 +162,28 @@ def test_new_orders_are_seen_at_once_and_old_ones_are_not_read_again(tmp_path: P
     assert source.orders() is source.orders()
     driver.order(Orders(close_us=5))
     assert source.orders() == Orders(close_us=5)
+
+
+def test_two_versions_have_the_rows_on_either_side_of_a_cut(reader: JournalStreamReader) -> None:
+    assert reader._control is not None
+    begin, both = convert(reader.initialOffset(), Offset), []
+    for orders in (Orders(until_us=35), Orders(since_us=35)):
+        told(reader, orders)
+        found = following(reader)
+        assert (found.since, found.until) == (orders.since_us, orders.until_us)
+        ranges = reader.partitions(as_data(begin), as_data(found))
+        assert {one.span for one in ranges} == {(orders.since_us, orders.until_us)}
+        parts = [part.batch for one in ranges for part in _kept(reader.settings, one)]
+        both.append(
+            sorted(at for batch in parts for at in batch.column(0).cast("int64").to_pylist())
+        )
+    assert both == [[10, 15, 20, 25, 30], [35, 40, 45, 50, 55, 60, 65]]
+
+
+def test_a_version_that_ends_at_a_cut_lifts_its_floor_no_further(
+    reader: JournalStreamReader,
+) -> None:
+    told(reader, Orders(until_us=35, close_us=9_000_000))
+    assert following(reader).floor == 35 + 1000
+    told(reader, Orders(until_us=9_000_000))
+    assert following(reader).floor == 100, "nor higher than its journal says"

@@ -285,6 +285,13 @@ def test_where_the_new_version_began_is_known_until_it_leaves() -> None:
     assert recovered(*UNTIL_RETIRING, Retired()).state.job.firsts == {"b": FIRST}
 
 
+def test_the_new_names_of_states_outlive_a_crash() -> None:
+    asked = SwitchRequested("b", requested(states={"x": "y"}), ("g",), step_us=10)
+    state = recovered(asked, *UNTIL_CUT[1:]).state
+    assert not isinstance(state, Running)
+    assert state.new.states == {"x": "y"}
+
+
 def test_a_record_is_whole_or_refused() -> None:
     content = encode(machine.record_of(after(*UNTIL_CUT).state))
     assert decode(content).owners.stretches[0].from_us == 90

@@ -131,16 +131,16 @@ def test_the_state_of_a_fold_is_carried_over_by_name() -> None:
 
     def after(flow: ms.Flow, rows: ms.Stream) -> None:
         some = rows.sql("some", "SELECT * FROM rows WHERE v > 2")
-        some.fold("count", step, initial=7, output=DDL, by="k").sink("out", ms.console())
+        some.fold("count", step, initial=0, output=DDL, by="k").sink("out", ms.console())
 
     plan = planned(before, after)
-    assert change_of(plan, "out", "count") == (Change.REPLACED, Move.CARRIED)
+    assert change_of(plan, "out", "count") == (Change.KEPT, Move.CARRIED)
     assert plan.units[0].by == "position"
     assert "cut at a position" in table(plan)
     assert plan.obstacles == ()
     assert plan.units[0].moved
     dropped = planned(before, after, consent=["count"])
-    assert change_of(dropped, "out", "count") == (Change.REPLACED, Move.DROPPED)
+    assert change_of(dropped, "out", "count") == (Change.KEPT, Move.DROPPED)
     assert dropped.obstacles == ()
     assert dropped.units[0].by == "time"
     assert not dropped.units[0].moved
@@ -164,7 +164,7 @@ def test_state_that_has_no_heir_is_dropped_only_with_consent(after: Build, fact:
     plan = planned(folded(), after)
     (obstacle,) = plan.obstacles
     assert fact in obstacle.fact
-    assert "--consent count" in obstacle.hint
+    assert "--consent drop:count" in obstacle.hint
     with pytest.raises(SwitchImpossible, match='the state of stage "count"'):
         plan.check()
     agreed = planned(folded(), after, consent=["count"])

@@ -73,7 +73,7 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     With a `share` the package gets the results of that part of the keys; without a package the new
     version gets another share. `consent` names stages whose state may be lost, and outputs whose
-    results may be repeated. With `since` what starts there or later is processed again. After
+    results may be repeated; `states` has the new names of states. With `since` what starts there or later is processed again. After
     `limit` seconds without a cut the switch is aborted. With `shadow` it only runs for so many
     seconds in the shadow of the running version, and is compared with it. With `until_quiet`
     sources that are idle pass their time on, so that the overlap ends without events; alone, this
@@ -84,6 +84,7 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     back: bool = False
     root: str | None = None
     consent: list[str] = []
+    states: dict[str, str] = {}
     limit: Annotated[float, Meta(gt=0, le=86_400)] = TIMEOUT.total_seconds()
     since: Annotated[datetime, Meta(tz=True)] | None = None
     probation: Probation | None = None
@@ -117,6 +118,7 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             root=self.root,
             share=None if self.share is None else parts(self.share),
             consent=tuple(self.consent),
+            states=self.states,
             since=self.since,
             shadow=self.shadow is not None,
             duration=None if self.shadow is None else timedelta(seconds=self.shadow),

@@ -51,6 +51,10 @@ class Distinct(OneInput):
     def state_key(self) -> tuple[str, ...]:
         return self.by
 
+    @property
+    def carried_at_cut(self) -> bool:
+        return True
+
     def reach(self, service_window: timedelta) -> Reach:
         return Reach(handed_over=True)
 

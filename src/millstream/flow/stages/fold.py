@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -12,8 +12,9 @@ from millstream.flow.durations import format as shown
 from millstream.flow.jsonable import jsonable
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site
-from millstream.flow.stages.named_states import NamedState, declared, initial_of
+from millstream.flow.stages.named_states import NamedState, declared, initial_of, kept
 from millstream.flow.stages.stage import Function, FunctionTable, OneInput, Reach, Stage, Tree
+from millstream.flow.stages.state_fit import StateFit, fit_of_columns, fit_of_values
 from millstream.flow.stages.upstream import Upstream, check_callable, schema_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Fold(OneInput):
     keep: timedelta | None = None
     states: tuple[NamedState, ...] = ()
     on_error: Literal["dead", "stop"] = "dead"
+    #: Used in a switch alone, so it is not part of what the stage means.
+    convert: Function | None = field(default=None, compare=False)
     where: Where | None = field(default=None, compare=False, repr=False)
 
     def stream(self, site: Site, *inputs: Stream) -> Stream:
@@ -52,7 +55,7 @@ class Fold(OneInput):
         del data["on_error"]  # it changes neither results nor state
         if self.keep is None:
             del data["keep"]  # as before there was one
-        del data["states"]
+        del data["states"], data["convert"]
         if self.states:
             columns = {one.name: [[c.name, c.type] for c in one.columns] for one in self.states}
             data["states"] = columns
@@ -73,11 +76,26 @@ class Fold(OneInput):
     def state_key(self) -> tuple[str, ...]:
         return self.by
 
-    def refuses_state_of(self, before: Stage) -> str:
-        earlier = getattr(before, "initial", None)
-        if _same_shape(earlier, self.initial):
-            return ""
-        return f"a state began as {earlier!r}, and would as {self.initial!r}"
+    def fits_state_of(
+        self, before: Stage, renames: Mapping[str, str], drops: Collection[str]
+    ) -> StateFit:
+        if not isinstance(before, Fold):
+            return Stage.fits_state_of(self, before, renames, drops)
+        if self.convert is not None:
+            said = ("convert= makes the state of each key",)
+            return StateFit(changes=said, convert=self.convert, states=kept(self.states))
+        if self.states and before.states:
+            columns = kept(before.states), kept(self.states)
+            return fit_of_columns(*columns, self.initial, renames, drops)
+        return fit_of_values(before.initial, self.initial)
+
+    @property
+    def carried_at_cut(self) -> bool:
+        return self.order == "time"
+
+    @property
+    def dates_later(self) -> bool:
+        return True
 
     def reach(self, service_window: timedelta) -> Reach:
         return Reach(handed_over=True)
@@ -89,17 +107,6 @@ class Fold(OneInput):
     @property
     def label(self) -> str:
         return f"fold by {', '.join(self.by)}" if self.by else "fold"
-
-
-def _same_shape(old: object, new: object) -> bool:
-    """Tell whether two values that states begin with have the same shape; None has any."""
-    if old is None or new is None:
-        return True
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(_same_shape(old[key], new[key]) for key in old)
-    if isinstance(old, bool) or isinstance(new, bool):
-        return type(old) is type(new)
-    return type(old) is type(new) or (isinstance(old, int | float) and isinstance(new, int | float))
 
 
 class FoldMethod(Upstream):
@@ -119,6 +126,7 @@ class FoldMethod(Upstream):
         keep: str | timedelta | None = None,
         states: Mapping[str, str | Schema] | None = None,
         on_error: Literal["dead", "stop"] = "dead",
+        convert: Callable[[Any], Any] | None = None,
     ) -> Stream:
         """Return what `step` makes of the rows of each key, which has a state of its own.
 
@@ -142,9 +150,12 @@ class FoldMethod(Upstream):
             on_error: What to do with a row on which `step` or an expression of `by` fails: "dead"
                 makes it a dead letter, and the state of its key stays as it was; "stop" stops the
                 group before it.
+            convert: In a switch, makes the state of each key from that of the version before.
         """
         site = self._site(name)
         check_callable(site, step, 2, "step(state, row)")
+        if convert is not None:
+            check_callable(site, convert, 1, "convert(state)")
         if order not in ("time", "arrival"):
             hint = 'order= is "time" or "arrival"'
             raise site.mistake(InvalidOption, f'folds in the order "{order}"', hint=hint)
@@ -171,6 +182,7 @@ class FoldMethod(Upstream):
             keep=length,
             states=named,
             on_error=on_error,
+            convert=convert,
             where=site.where,
         )
         return self.flow.add(stage, above)

@@ -9,13 +9,14 @@ to know where a value came from. `where` is the user's line and plays no part in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from millstream.errors import FlowError, InvalidFunction, Where
 from millstream.flow.site import Site
+from millstream.flow.stages.state_fit import StateFit
 
 if TYPE_CHECKING:
     from millstream.flow.document import Entry
@@ -166,6 +167,29 @@ class Stage:
     def refuses_state_of(self, before: Stage) -> str:
         """Return why the state of an earlier stage of this kind does not fit; empty if it does."""
         return ""
+
+    def fits_state_of(
+        self, before: Stage, renames: Mapping[str, str], drops: Collection[str]
+    ) -> StateFit:
+        """Return how the state of an earlier stage of this kind fits.
+
+        Args:
+            before: The stage in the version before.
+            renames: Names of its states that a user maps to others.
+            drops: Names of its states that a user wants to lose.
+        """
+        refused = self.refuses_state_of(before)
+        return StateFit((refused,) if refused else ())
+
+    @property
+    def carried_at_cut(self) -> bool:
+        """Whether its state can be that of all rows before a moment, and of no others."""
+        return False
+
+    @property
+    def dates_later(self) -> bool:
+        """Whether a result may be dated later than the row that made it."""
+        return False
 
     def reach(self, service_window: timedelta) -> Reach:
         """Return how far its results reach, by themselves."""

@@ -159,11 +159,14 @@ def read_states(
 
 
 def _expired(meaning: Mapping[str, Any], watermark_ms: int) -> int | None:
+    keep = kept_for(meaning)
+    return None if keep is None or watermark_ms <= 0 else watermark_ms * 1000 - keep
+
+
+def kept_for(meaning: Mapping[str, Any]) -> int | None:
+    """Return for how many microseconds a stage keeps the state of a key; None is permanently."""
     keep = meaning.get("within") or meaning.get("keep")
-    if keep is None or watermark_ms <= 0:
-        return None
-    length = durations.duration(keep)
-    return watermark_ms * 1000 - length // MICROSECOND
+    return None if keep is None else durations.duration(keep) // MICROSECOND
 
 
 def read_shards(spark: SparkSession, found: Opened, operator: int, batch: int) -> dict[int, bytes]:

@@ -50,6 +50,9 @@ class Orders(msgspec.Struct, frozen=True, omit_defaults=True):
     #: The lateness of journals of which a switch has changed it: see `late`.
     lateness: dict[str, Steps] = {}
     close_us: int | None = None
+    #: Rows before the one, and from the other on, are left out: they are another version's.
+    since_us: int | None = None
+    until_us: int | None = None
     question: Question | None = None
 
 

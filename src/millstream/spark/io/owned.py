@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from millstream.errors import InternalError
-from millstream.switch.cut import WHOLE, CutColumn, Part
+from millstream.switch.cut import AT_SOURCE, WHOLE, CutColumn, Part
 
 
 def owned(
@@ -18,14 +18,22 @@ def owned(
 ) -> Column:
     """Return the condition that a result belongs to the version that owns `parts`.
 
-    Results are owned `by` the column that is named for a cut, and by `start` at other cuts.
+    Results are owned `by` the column that is named for a cut, and by `start` at other cuts. Where the
+    rows themselves are told apart, all results are this version's.
     """
     columns = dict(by)
+    apart = frozenset(cut for cut, column in by if column == AT_SOURCE)
+    parts = [_without(part, apart) for part in parts]
 
     def moment(cut: int) -> Column:
         return F.unix_micros(F.col(f"`{columns.get(cut, start)}`"))
 
     return reduce(or_, (_within(part, moment, key) for part in parts), F.lit(False))
+
+
+def _without(part: Part, cuts: frozenset[int]) -> Part:
+    first, until, lowest, above = part
+    return None if first in cuts else first, None if until in cuts else until, lowest, above
 
 
 def _within(part: Part, moment: Callable[[int], Column], key: str | None) -> Column:

@@ -62,6 +62,12 @@ CHUNK_BYTES: Final = 64 << 20
 BEHIND_S: Final = 20.0
 #: A task is not worth starting for fewer rows.
 SMALLEST_TASK: Final = 50_000
+MILLISECOND_US: Final = 1000
+#: What only an offset of a version has that is, or was, switched.
+_SWITCHED: Final = (
+    *("first", "owns", "owned_by", "lateness", "generation"),
+    *("since", "until"),
+)
 #: The bits of a place that hold the position; above them partition and input.
 POSITION_BITS: Final = 44
 
@@ -107,6 +113,9 @@ class Offset(msgspec.Struct, frozen=True):
     lateness: Steps | None = None
     #: The generation of the driver that chose it, if the job has a log.
     generation: int | None = None
+    #: Rows before the one, and from the other on, are another version's.
+    since: int | None = None
+    until: int | None = None
 
     @property
     def leaving(self) -> bool:
@@ -141,6 +150,8 @@ class Range(InputPartition):
     served: ServedPlace | None = None
     #: What its task needs to read without asking, where that is possible.
     excerpt: Excerpt | None = None
+    #: Rows before the one moment, and from the other on, are left out.
+    span: tuple[int | None, int | None] = (None, None)
 
 
 class JournalSource(DataSource):
@@ -213,12 +224,14 @@ class JournalStreamReader(DataSourceStreamReader):
         found = Offset(
             began.journal,
             reached.positions,
-            max(floors, default=None),
+            _held_at(max(floors, default=None), orders.until_us),
             self._starts,
             first if jump else began.first,
             orders.owns,
             orders.starts or None,
             orders.lateness.get(began.journal),
+            since=orders.since_us,
+            until=orders.until_us,
         )
         if orders.question is not None:
             self._answer(began, found, orders.question)
@@ -266,9 +279,9 @@ class JournalStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Range]:
         before, after = msgspec.convert(start, Offset), msgspec.convert(end, Offset)
         begun = after.begun(before) or before.positions
-        judge, served = self._judge(before, after), self._served()
+        judge, served, span = self._judge(before, after), self._served(), (after.since, after.until)
         ranges = [
-            self._excerpted(replace(one, judge=judge, served=served))
+            self._excerpted(replace(one, judge=judge, served=served, span=span))
             for one in split(begun, after.positions, self.settings.tasks)
         ]
         moved = after.floor is not None and (
@@ -330,6 +343,11 @@ def split(start: Sequence[int], stop: Sequence[int], tasks: int) -> list[Range]:
     return ranges
 
 
+def _held_at(floor: int | None, until: int | None) -> int | None:
+    """Return a floor that goes no further than all rows before `until` need, to come out."""
+    return floor if floor is None or until is None else min(floor, until + MILLISECOND_US)
+
+
 def watermark_ms(floor: int, slack_ms: int) -> int:
     """Return the watermark for a floor.
 
@@ -362,9 +380,7 @@ def _plain(offset: Offset) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(offset)
     # Only a version that is switched has these: others log what they always did.
     return {
-        name: value
-        for name, value in plain.items()
-        if value is not None or name not in ("first", "owns", "owned_by", "lateness", "generation")
+        name: value for name, value in plain.items() if value is not None or name not in _SWITCHED
     }
 
 
@@ -434,7 +450,32 @@ def _served_slices(settings: ReadSettings, piece: Range) -> Iterator[Slice]:
 
 
 def _kept(settings: ReadSettings, piece: Range) -> Iterator[_Part]:
-    """Yield the rows that are not late, with the columns that Spark asked for."""
+    """Yield the rows that are this version's and not late, with the columns Spark asked for."""
+    found = _on_time(settings, piece)
+    if piece.span == (None, None) or settings.time is None:
+        return found
+    return _within(found, settings.time, *piece.span)
+
+
+def _within(
+    parts: Iterator[_Part], time: str, since: int | None, until: int | None
+) -> Iterator[_Part]:
+    """Yield the rows from one moment on, and before another."""
+    for batch, places in parts:
+        times = pc.cast(batch.column(time), pa.int64()).to_numpy(zero_copy_only=False)
+        mine = np.ones(len(times), dtype=np.bool_)
+        if since is not None:
+            mine &= times >= since
+        if until is not None:
+            mine &= times < until
+        if mine.any():
+            kept = np.flatnonzero(mine)
+            rows = batch.take(numbers(kept, pa.int64()))
+            yield _Part(rows, None if places is None else places[kept])
+
+
+def _on_time(settings: ReadSettings, piece: Range) -> Iterator[_Part]:
+    """Yield the rows that are not late."""
     for part in _slices(settings, piece):
         if part.batch is None or part.batch.num_rows == 0:
             continue

@@ -9,6 +9,7 @@ from msgspec.structs import replace as changed
 
 from millstream.spark.run.version import FlowVersion
 from millstream.switch.changes import Change
+from millstream.switch.cut import AT_SOURCE
 from millstream.switch.plan import SwitchPlan
 from millstream.switch.record import Homes
 
@@ -30,6 +31,7 @@ def owning(version: FlowVersion, homes: Homes, plan: SwitchPlan) -> Homes:
     names = {group.name for group in plan.changed}
     found = {one.name: means.start(one) for one in version.plan.groups if one.name in names}
     starts = {name: start.column for name, start in found.items() if start is not None}
+    starts |= {name: AT_SOURCE for unit in plan.units if unit.carried for name in unit.groups}
     return changed(homes, starts=starts)
 
 

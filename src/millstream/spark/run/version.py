@@ -316,6 +316,14 @@ class FlowVersion:
                 )
 
 
+def up_to_date(query: GroupQuery) -> bool:
+    """Tell whether a query has read all that is there, or may not read it yet.
+
+    One that waits for its state goes on when the version that has it is done with its rows.
+    """
+    return query.caught_up() or query.control.orders().held
+
+
 def at_rest(query: GroupQuery) -> bool:
     """Tell whether no batch of a query runs, and none is about to for what is known now."""
     if query.finished or query.query is None:

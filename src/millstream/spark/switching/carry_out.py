@@ -15,7 +15,7 @@ from millstream.errors import MillstreamError
 from millstream.spark.failpoints import passing
 from millstream.spark.io.control import Orders
 from millstream.spark.run.query import GroupQuery
-from millstream.spark.switching import handover, reprocess, retire, vote
+from millstream.spark.switching import carry, handover, reprocess, retire, vote
 from millstream.spark.switching.pair import VersionPair, start
 from millstream.spark.switching.shadow_run import ShadowRun
 from millstream.spark.switching.switch_log import SwitchLog
@@ -75,7 +75,14 @@ class CarryOut:
         self.work()
         for event in list(self._noticed()):
             self.advance(event)
+        self._remark()
         self.work()
+
+    def _remark(self) -> None:
+        """Write what is to be said into the history."""
+        while self._pair.remarks:
+            state, text = self._pair.state, self._pair.remarks.pop(0)
+            self._log.note(Entry(self._clock.now_us(), state.number, state.phase, text))
 
     def work(self) -> None:
         """Do what is to be done, as far as that goes now."""
@@ -144,6 +151,7 @@ class CarryOut:
             # From here on nothing is removed that it needs.
             trimmed = tuple(reprocess.trimmed(pair.current, new, pair.plan))
             replace(pair.plan, obstacles=trimmed).check()
+        yield from carry.rehearse(pair)
         for name, checkpoint in new.checkpoints(pair.own(new)).items():
             query = new.make(name, checkpoint)
             query.paired = True
@@ -151,6 +159,7 @@ class CarryOut:
                 self._shadow.shadow.record("new", query)
             query.control.order(Orders(held=True, owns=None if name in pair.inner else ()))
             passing("switch-ordered")
+            carry.promise_states(pair, query)
             start(query)
             passing("switch-started")
             yield

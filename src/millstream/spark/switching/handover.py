@@ -13,10 +13,12 @@ from msgspec.structs import replace as changed
 from millstream.journal import Steps
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Logged
+from millstream.spark.io.control import Orders
 from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.io.sink_order import SinkOrder
 from millstream.spark.run.query import GroupQuery
 from millstream.spark.run.version import found_nothing
+from millstream.spark.switching import carry
 from millstream.spark.switching.pair import VersionPair, settle, start
 from millstream.spark.switching.reading import ahead
 from millstream.switch import cut as cuts
@@ -45,6 +47,8 @@ def release(pair: VersionPair, name: str, *, held: bool = False) -> None:
             orders = changed(orders, first=first or before.first)
         if is_cut and group in parted | pair.moved:
             orders = changed(orders, lateness=_lateness(pair, group))
+        if is_cut and group in pair.carried:
+            orders = _apart(pair, orders, query, newer=name == state.next)
         if is_cut and group in parted - inner:
             stretch = state.owners.stretches[-1]
             orders = changed(
@@ -58,6 +62,13 @@ def release(pair: VersionPair, name: str, *, held: bool = False) -> None:
         if orders != before:
             query.control.order(orders)
             passing("switch-ordered")
+
+
+def _apart(pair: VersionPair, orders: Orders, query: GroupQuery, *, newer: bool) -> Orders:
+    """Let the old version have the rows before the cut, and the new one the others, and its state."""
+    if not newer:
+        return changed(orders, until_us=pair.cut_us)
+    return changed(orders, since_us=pair.cut_us, held=orders.held or carry.waits(pair, query))
 
 
 def _lateness(pair: VersionPair, group: str) -> dict[str, Steps]:
@@ -105,7 +116,12 @@ def close(pair: VersionPair, unit: Unit) -> None:
 def progress(pair: VersionPair) -> Iterator[Event]:
     """Yield the units that have been read, and emitted, as far as the version that leaves goes."""
     for unit in pair.units:
-        yield from _moved_over(pair, unit) if unit.moved else _read_out(pair, unit)
+        if unit.moved:
+            yield from _moved_over(pair, unit)
+        elif unit.carried:
+            yield from _carried_over(pair, unit)
+        else:
+            yield from _read_out(pair, unit)
 
 
 def _read_out(pair: VersionPair, unit: Unit) -> Iterator[Event]:
@@ -144,6 +160,19 @@ def left_s(pair: VersionPair) -> float | None:
 
 
 # state that moves
+
+
+def _carried_over(pair: VersionPair, unit: Unit) -> Iterator[Event]:
+    """Let the new version of a group go on once the old one has emitted all, and its state is there."""
+    for event in list(_read_out(pair, unit)):
+        if not isinstance(event, Drained):
+            yield event
+        elif all(carry.advance(pair, name) for name in unit.groups):
+            for query in (pair.current.queries.get(name) for name in unit.groups):
+                if query is not None and query.sink.turns is not None:
+                    query.sink.turns.end()  # it has nothing more to emit
+            release(pair, pair.new.name)
+            yield event
 
 
 def _moved_over(pair: VersionPair, unit: Unit) -> Iterator[Event]:

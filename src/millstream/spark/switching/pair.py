@@ -5,6 +5,8 @@ Everything here is looked up; what changes them is `carry_out`, `handover` and `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace as changed
 
 from millstream.clock import MICROSECOND
@@ -26,6 +28,9 @@ class VersionPair:
         self.next: FlowVersion | None = None
         self.plan: SwitchPlan | None = None
         self.state: State = machine.begun(current.name)
+        #: State that is being carried over, by group, and what is to be said of it.
+        self.carrying: dict[str, Iterator[None]] = {}
+        self.remarks: list[str] = []
 
     # versions
 
@@ -126,6 +131,11 @@ class VersionPair:
         return {name for unit in self.units if unit.moved for name in unit.groups}
 
     @property
+    def carried(self) -> set[str]:
+        """The parted groups whose new version begins with the old one's state at the cut."""
+        return {name for unit in self.units if unit.carried for name in unit.groups}
+
+    @property
     def inner(self) -> set[str]:
         """The parted groups that write a private journal, where ownership does not apply."""
         plans = [version.plan for version in (self.current, self.next) if version is not None]
@@ -188,6 +198,7 @@ class VersionPair:
     def forget(self) -> None:
         """Forget a switch that is over."""
         self.plan = None
+        self.carrying.clear()
         for query in self.everything:
             query.paired, query.sink.turns = False, None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millstream.spark.run.version import FlowVersion
+from millstream.switch.carrying import carried
 from millstream.switch.obstacle import Obstacle
 from millstream.switch.plan import SwitchPlan
 
@@ -20,6 +21,25 @@ def reshaped(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[O
                     f'stage "{stage}" keeps rows of {shapes[0]}, and would get rows of {shapes[1]}'
                 )
                 yield Obstacle(fact, "leave the columns in front of it as they are")
+
+
+def rekeyed(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Obstacle]:
+    """Yield the stages whose state is carried over and would be looked for by keys of other types."""
+    names = {name for unit in plan.units if unit.carried for name in unit.groups}
+    for stage in carried([group for group in plan.groups if group.name in names]):
+        pair = (old, stage.source or stage.name), (new, stage.name)
+        before, after = (_key_types(version, name) for version, name in pair)
+        if before != after:
+            fact = f'the state of stage "{stage.name}" is kept by {before}, and would be by {after}'
+            yield Obstacle(fact, f"keep the type; or lose it with --consent drop:{stage.name}")
+
+
+def _key_types(version: FlowVersion, name: str) -> str:
+    stage = version.flow.stages[name]
+    schema = version.analysis.schemas[stage.inputs[0]]
+    return ", ".join(
+        f"{one} {schema[one].dataType.simpleString()}" for one in stage.state_key or ()
+    )
 
 
 def _shape(version: FlowVersion, stage: str) -> str:

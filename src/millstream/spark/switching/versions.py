@@ -14,7 +14,7 @@ compares one in the shadow, and `carry_out` calls them in the machine's order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -29,7 +29,7 @@ from millstream.spark.switching.carry_out import CarryOut, Failure
 from millstream.spark.switching.pair import VersionPair, settle, start
 from millstream.spark.switching.shadow import Shadow
 from millstream.spark.switching.shadow_run import ShadowRun
-from millstream.spark.switching.shapes import reshaped
+from millstream.spark.switching.shapes import rekeyed, reshaped
 from millstream.spark.switching.switch_log import SwitchLog
 from millstream.spark.switching.waiting import awaited, needed_floors
 from millstream.switch import machine
@@ -46,6 +46,11 @@ from millstream.switch.shadow import shadowed
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 Load = Callable[[str], Flow]
+
+
+def _shared(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Return the groups of which two versions have the same checkpoint."""
+    return [name for name, home in new.items() if old.get(name) == home]
 
 
 class FlowVersions:
@@ -153,8 +158,10 @@ class FlowVersions:
             consent=request.consent,
             mode=request.mode,
             since=request.since,
+            states=request.states,
         )
-        more = (*reshaped(old, new, plan), *reprocess.unready(old, new, plan))
+        shapes = (*reshaped(old, new, plan), *rekeyed(old, new, plan))
+        more = (*shapes, *reprocess.unready(old, new, plan))
         return new, replace(plan, obstacles=(*plan.obstacles, *more))
 
     def switch(self, flow: Flow, version: str, request: SwitchRequest) -> None:
@@ -296,8 +303,15 @@ class FlowVersions:
         state = self._pair.state
         assert not isinstance(state, Running)
         since = None if state.new.since_us is None else moment_of(state.new.since_us)
+        known = state.job.homes
+        homes = (known.get(name, Homes()).groups for name in (self.current.name, new.name))
         return switch_plan(
-            self.current.meanings, new.meanings, consent=state.new.consent, since=since
+            self.current.meanings,
+            new.meanings,
+            consent=state.new.consent,
+            since=since,
+            states=state.new.states,
+            by_position=_shared(*homes),
         )
 
     def poll(self) -> None:
