@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from millstream.errors import ConditionFailed
 from millstream.patterns import history
 from millstream.patterns.conditions import Test
 from millstream.patterns.history import Register, Value
@@ -101,6 +102,9 @@ class Automaton:
     numbered: bool = False
     #: Runs that 0.1.0 kept have other states.
     renumbered: bool = False
+    #: Whether a match may be empty, and whether one is looked for after the other: in a batch.
+    empty: bool = False
+    searched: bool = False
     warnings: tuple[str, ...] = ()
 
     def blocks_of(self, name: str) -> frozenset[int]:
@@ -285,7 +289,7 @@ def _expire(automaton: Automaton, key: Key, now: int, result: _Result) -> Key:
 
 def _follow(automaton: Automaton, run: Run | None, event: Event, queue: list[Run | Match]) -> None:
     """Add what `run` (None: no run yet) becomes by an event."""
-    holds = _Holding(automaton, run, event)
+    holds = Holding(automaton, run, event)
     for edge in automaton.start if run is None else automaton.states[run.state].edges:
         if not holds.edge(edge):
             continue
@@ -293,14 +297,15 @@ def _follow(automaton: Automaton, run: Run | None, event: Event, queue: list[Run
             assert run is not None, "no run starts by waiting"
             after = replace(run, state=edge.target)
         else:
-            after = _taking(automaton, run, edge, event)
+            after = taking(automaton, run, edge, event)
         if edge.target != END:
             queue.append(after)
         if edge.completes:
             queue.append(Match(after.history, event.at, event.number))
 
 
-def _taking(automaton: Automaton, run: Run | None, edge: Edge, event: Event) -> Run:
+def taking(automaton: Automaton, run: Run | None, edge: Edge, event: Event) -> Run:
+    """Return what a run (None: no run yet) is after an edge took an event."""
     assert edge.take is not None
     before = contents_of(automaton, run)
     contents = history.updated(automaton.registers, before, edge.take, event.values)
@@ -316,7 +321,7 @@ def contents_of(automaton: Automaton, run: Run | None) -> tuple[Value, ...]:
     )
 
 
-class _Holding:
+class Holding:
     """Tells which tests hold for an event and a run, each evaluated once."""
 
     def __init__(self, automaton: Automaton, run: Run | None, event: Event) -> None:
@@ -330,9 +335,9 @@ class _Holding:
             and self.event.at - self.run.last_at >= edge.before
         ):
             return False
-        taking = edge.take if self.automaton.inclusive else None
-        return all(self.test(one, taking) for one in edge.need) and not any(
-            self.test(one, taking) for one in edge.forbid
+        block = edge.take if self.automaton.inclusive else None
+        return all(self.test(one, block) for one in edge.need) and not any(
+            self.test(one, block) for one in edge.forbid
         )
 
     def test(self, number: int, taking: int | None) -> bool:
@@ -351,11 +356,17 @@ class _Holding:
         contents = contents_of(automaton, self.run)
         if taking is not None:
             contents = history.updated(automaton.registers, contents, taking, self.event.values)
-        if test.history is not None:
-            found = history.evaluate(test.history, self.event.values, contents, automaton.registers)
-            if found is not True:
-                return False
+        if test.history is not None and self._told(test, test.history, contents) is not True:
+            return False
         return not test.functions or self._ask(test.functions)
+
+    def _told(self, test: Test, node: history.Node, contents: tuple[Value, ...]) -> Value:
+        try:
+            return history.evaluate(node, self.event.values, contents, self.automaton.registers)
+        except (ArithmeticError, ValueError, TypeError) as error:
+            msg = f'the condition "{test.label}" could not be computed: {error}'
+            hint = "use try_divide(), try_cast() or try_element_at() there"
+            raise ConditionFailed(msg, hint=hint) from error
 
     def _ask(self, functions: Sequence[Callable[..., bool]]) -> bool:
         past: dict[str, list[Any]] = {}

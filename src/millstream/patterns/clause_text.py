@@ -58,8 +58,8 @@ def cut_out(sql: str) -> ClauseText:
     Raises:
         InvalidSql: It is no SQL.
     """
-    sql = _framed(_skip_to_last(sql))
-    tokens = _tokens(sql)
+    sql = _framed(_skip_to_last(_quoted(sql)))
+    tokens = tokens_of(sql)
     after = _behind_pattern(tokens)
     span: timedelta | None = None
     subsets: dict[str, tuple[str, ...]] = {}
@@ -81,7 +81,12 @@ def cut_out(sql: str) -> ClauseText:
     return ClauseText(sql, span, subsets)
 
 
-def _tokens(sql: str) -> list[Token]:
+def tokens_of(sql: str) -> list[Token]:
+    """Return the words and signs of a query.
+
+    Raises:
+        InvalidSql: It has none.
+    """
     try:
         return MatchRecognize().tokenize(sql)
     except SqlglotError as error:
@@ -89,9 +94,27 @@ def _tokens(sql: str) -> list[Token]:
         raise InvalidSql(msg, where=here()) from None
 
 
+def _quoted(sql: str) -> str:
+    """Return the text with `b` for a variable that its PATTERN has as "b", wherever it says so.
+
+    To Spark that is a text; in standard SQL it is a name.
+    """
+    tokens = tokens_of(sql)
+    after = _behind_pattern(tokens)
+    if after is None:
+        return sql
+    first = next(at for at, one in enumerate(tokens) if one.text.upper() == "PATTERN")
+    texts = [one for one in tokens if one.token_type == TokenType.STRING and sql[one.start] == '"']
+    names = {one.text for one in tokens[first:after] if one in texts}
+    for one in reversed(texts):
+        if one.text in names:
+            sql = f"{sql[: one.start]}`{one.text}`{sql[one.end + 1 :]}"
+    return sql
+
+
 def _skip_to_last(sql: str) -> str:
     """Return the text with SKIP TO LAST where it says SKIP TO, which means the same."""
-    tokens = _tokens(sql)
+    tokens = tokens_of(sql)
     words = [token.text.upper() for token in tokens]
     for place in range(len(words) - 2):
         if words[place : place + 2] == ["SKIP", "TO"] and words[place + 2] not in (
@@ -109,7 +132,7 @@ def _framed(sql: str) -> str:
 
     Where a measure begins with it, sqlglot reads it by itself.
     """
-    tokens = _tokens(sql)
+    tokens = tokens_of(sql)
     edits: list[tuple[int, int, str]] = []
     depth, measures = 0, -1
     for place, token in enumerate(tokens):
@@ -122,14 +145,14 @@ def _framed(sql: str) -> str:
         before = tokens[place - 1].text.upper()
         if before == "MEASURES" or (before == "," and depth == measures):
             continue
-        end = tokens[_closing(tokens, place + 2)]
+        end = tokens[closing(tokens, place + 2)]
         edits += [(token.start, token.end + 1, f"{frame}("), (end.end + 1, end.end + 1, ")")]
     for first, last, text in sorted(edits, reverse=True):
         sql = sql[:first] + text + sql[last:]
     return sql
 
 
-def _closing(tokens: list[Token], opening: int) -> int:
+def closing(tokens: list[Token], opening: int) -> int:
     """Return the place of the parenthesis that closes the one at `opening`."""
     depth = 0
     for at in range(opening, len(tokens)):
@@ -144,7 +167,7 @@ def _behind_pattern(tokens: list[Token]) -> int | None:
     for place, token in enumerate(tokens):
         following = tokens[place + 1 : place + 2]
         if token.text.upper() == "PATTERN" and following and following[0].text == "(":
-            return _closing(tokens, place + 1) + 1
+            return closing(tokens, place + 1) + 1
     return None
 
 

@@ -28,6 +28,7 @@ from millstream.flow import expressions
 from millstream.flow.schema import Schema
 from millstream.flow.site import meant
 from millstream.patterns.blocks import Condition, Predicate, takes
+from millstream.patterns.gathered import LABEL, gathered, is_gathered
 from millstream.patterns.history import (
     COMPARISONS,
     PART,
@@ -228,7 +229,7 @@ class Reader:
     def historic(self, tree: exp.Expr) -> bool:
         """Tell whether a tree looks at more than the event."""
         if any(True for _ in self.references(tree)) or any(
-            function_of(node) for node in tree.walk()
+            function_of(node) or is_gathered(node) for node in tree.walk()
         ):
             return True
         return any(column.name.startswith(EARLIER) for column in tree.find_all(exp.Column))
@@ -245,11 +246,18 @@ class Reader:
             return self.node(tree.this)
         if (constant := literal(tree)) is not None:
             return constant
+        if isinstance(tree, exp.Array):
+            return Node("array", tuple(self.node(one) for one in tree.expressions))
         if not self.historic(tree):
             self.check_columns(tree)
             return Node("value", of=self.words.value(tree.sql(dialect="spark")))
+        if (found := gathered(self, tree)) is not None:
+            return found
         if (function := function_of(tree)) is not None:
             return self._aggregate(function, tree)
+        if isinstance(tree, exp.Column) and tree.name == LABEL:
+            fact = "has CLASSIFIER() inside of a function that is no aggregate here"
+            raise self.owner.mistake(InvalidCondition, fact, hint="use array_agg(CLASSIFIER())")
         if isinstance(tree, exp.Column) and len(tree.parts) == 1:
             return Node("value", of=self.words.value(tree.name))
         if isinstance(tree, exp.Column):
@@ -296,7 +304,11 @@ class Reader:
         parts: list[Node] = []
 
         def change(node: exp.Expr) -> exp.Expr:
-            if not isinstance(node, exp.Column) and function_of(node) is None:
+            if (
+                not isinstance(node, exp.Column)
+                and function_of(node) is None
+                and not is_gathered(node)
+            ):
                 return node
             return exp.column(PART.format(placed(parts, self.node(node))))
 
@@ -445,7 +457,7 @@ class Reader:
         if schema is None:
             return
         for name, node in expressions.columns_in(tree):
-            if schema.find(name) is not None or name.startswith(EARLIER):
+            if schema.find(name) is not None or name.startswith(EARLIER) or name == LABEL:
                 continue
             qualified = isinstance(node, exp.Column) and len(node.parts) > 1
             if qualified and (close := get_close_matches(name.lower(), self.words.blocks, n=1)):
@@ -512,9 +524,8 @@ def argument_of(tree: exp.Expr) -> exp.Expr:
     while isinstance(found, exp.Paren | exp.IgnoreNulls):
         found = found.this
     if isinstance(found, exp.Distinct):
-        msg = f'"{_sql(tree)}" counts distinct values'
-        hint = "a run does not remember which values it has seen: leave DISTINCT out"
-        raise PatternError(msg, hint=hint)
+        msg = f'"{_sql(tree)}" has DISTINCT, which is for COUNT and lists alone'
+        raise PatternError(msg, hint="leave DISTINCT out")
     return found  # type: ignore[no-any-return]
 
 

@@ -17,6 +17,8 @@ from millstream.patterns.recipe import described
 
 #: To be raised when runs of a pattern that looks the same come to mean something else.
 VERSION = 1
+#: Parts of an automaton that say nothing of what runs mean.
+_APART = ("warnings", "renumbered", "unfinished", "empty", "searched")
 
 
 def digest(
@@ -41,7 +43,7 @@ def _plain(value: Any) -> Any:
         return {
             field.name: _plain(getattr(value, field.name))
             for field in fields(value)
-            if field.name not in ("warnings", "renumbered", "unfinished")
+            if field.name not in _APART
         }
     if isinstance(value, frozenset | set):
         return sorted(value)

@@ -14,6 +14,7 @@ from millstream.patterns import sql
 from millstream.patterns.automaton import Automaton, Event
 from millstream.patterns.blocks import Predicate
 from millstream.patterns.conditions import EARLIER
+from millstream.patterns.history import MATCH_NUMBER
 
 Bits = np.ndarray[Any, np.dtype[np.uint64]]
 Times = np.ndarray[Any, np.dtype[np.int64]]
@@ -46,7 +47,9 @@ def asked(predicates: Sequence[Predicate], rows: pa.Table) -> np.ndarray[Any, np
 def values(automaton: Automaton, rows: pa.Table) -> list[pa.Array]:
     """Return the columns of the values, times as microseconds; those of earlier rows are empty."""
     return [
-        pa.nulls(len(rows)) if value.startswith(EARLIER) else plain(sql.evaluate(value, rows))
+        pa.nulls(len(rows))
+        if value.startswith(EARLIER) or value == MATCH_NUMBER
+        else plain(sql.evaluate(value, rows))
         for value in automaton.values
     ]
 

@@ -105,6 +105,28 @@ def _sql(node: exp.Expr, listed: Listed) -> str | None:
     return None
 
 
+#: Plain aggregates as SQL over the list of their argument.
+_PLAIN: Final = {
+    "list": "{list}",
+    "count": "cast(size(array_compact({list})) as bigint)",
+    "min": "array_min({list})",
+    "max": "array_max({list})",
+    "first": "try_element_at({list}, 1)",
+    "last": "try_element_at({list}, -1)",
+    "any": "if(size(array_compact({list})) = 0, null, exists(array_compact({list}), x -> x))",
+    "sum": (
+        "aggregate(slice(array_compact({list}), 2, 2147483647), "
+        "try_element_at(array_compact({list}), 1), (a, x) -> a + x)"
+    ),
+}
+_PLAIN["avg"] = f"{_PLAIN['sum']} / nullif(size(array_compact({{list}})), 0)"
+
+
+def of_list(function: str, listed: str) -> exp.Expr:
+    """Return a plain aggregate as SQL over a list."""
+    return expressions.parse(_PLAIN[function].replace("{list}", listed))
+
+
 def _pair(key: exp.Expr, value: exp.Expr) -> exp.Expr:
     return exp.func(
         "named_struct", exp.Literal.string("k"), key.copy(), exp.Literal.string("v"), value.copy()

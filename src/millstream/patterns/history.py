@@ -14,15 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from math import isnan
 from typing import Any, Final, Literal
 
 from millstream.clock import micros, moment_of
 from millstream.flow.schema import Field, Schema
+from millstream.patterns import folds
+from millstream.patterns.folds import ordered
 
 # What a value is, only the user's columns know: numbers, text, booleans, or None.
 Value = Any
-Function = Literal["first", "last", "count", "sum", "avg", "min", "max", "any"]
+Function = Literal["first", "last", "count", "sum", "avg", "min", "max", "any", "list", "labels"]
+#: What remembers every event, and not one thing of all: only the plain automaton has it.
+GATHERING: Final = ("list", "labels")
+#: The value that is the number of the match: it is filled in where a match is looked for.
+MATCH_NUMBER: Final = "CAST(0 AS BIGINT) /* MATCH_NUMBER() */"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,8 @@ class Register:
 
     It is `function` over value number `value` (None: the events themselves).
 
-    A "last" that lies `back` takes over what the one that lies one less back held before.
+    A "last" that lies `back` takes over what the one that lies one less back held before. A "list"
+    has the value of every event, "labels" the numbers of the blocks that took them.
     """
 
     function: Function
@@ -78,13 +84,15 @@ def updated(
         if block not in register.blocks
         else contents[registers.index(register.nearer)]
         if register.back
-        else _with(register, content, values)
+        else _with(register, content, values, block)
         for register, content in zip(registers, contents, strict=True)
     )
 
 
-def _with(register: Register, content: Value, values: Sequence[Value]) -> Value:
+def _with(register: Register, content: Value, values: Sequence[Value], block: int) -> Value:
     value = True if register.value is None else values[register.value]
+    if register.function in GATHERING:
+        return (*(content or ()), value if register.function == "list" else block)
     match register.function:
         case "last":
             return value
@@ -101,15 +109,17 @@ def _with(register: Register, content: Value, values: Sequence[Value]) -> Value:
         case "avg":
             return (value, 1) if content is None else (content[0] + value, content[1] + 1)
         case "min":
-            return value if content is None else min(content, value, key=_ordered)
+            return value if content is None else min(content, value, key=ordered)
         case "max":
-            return value if content is None else max(content, value, key=_ordered)
+            return value if content is None else max(content, value, key=ordered)
         case "any":
             return bool(content or value)
 
 
 def read(register: Register, content: Value) -> Value:
     """Return the value of a register."""
+    if register.function in GATHERING:
+        return content or ()
     if content is None:
         return None
     if register.function == "first":
@@ -144,11 +154,29 @@ def evaluator(node: Node) -> Evaluator:
             place = node.of
             return lambda _values, registers: registers[place]
     args = [evaluator(arg) for arg in node.args]
+    if node.op in ("named", "each", "fold", "place"):
+        return _gathered(node, args)
     if node.op == "sql":
         computed = _computed(*node.of)
         return lambda values, registers: computed([arg(values, registers) for arg in args])
     function = _LAZY.get(node.op) or _strict(_PLAIN[node.op])
     return lambda values, registers: function([arg(values, registers) for arg in args])
+
+
+def _gathered(node: Node, args: list[Evaluator]) -> Evaluator:
+    """Return the function of lists, which evaluates what is computed of each event and of all."""
+    if node.op == "named":
+        names, labels = node.of, args[0]
+        return lambda values, registers: tuple(names[one] for one in labels(values, registers))
+    if node.op == "each":
+        parts, sql, *types = node.of
+        element = _computed(sql, *types)
+        return lambda values, registers: folds.each(
+            element, parts, [arg(values, registers) for arg in args]
+        )
+    function = folds.PLACE if node.op == "place" else folds.FOLDS[node.of]
+    extra = (node.of,) if node.op == "place" else ()
+    return lambda values, registers: function(*(arg(values, registers) for arg in args), *extra)
 
 
 #: How the parts of a function over the history are called in its SQL.
@@ -208,17 +236,12 @@ def _or(args: list[Value]) -> Value:
     return None if any(arg is None for arg in args) else False
 
 
-def _ordered(value: Value) -> tuple[bool, Value]:
-    """Return what values are compared by, as Spark has it: NaN is equal to itself, and above all."""
-    return (True, 0.0) if isinstance(value, float) and isnan(value) else (False, value)
-
-
 def _compared(test: Callable[[Value, Value], bool]) -> Callable[[Value, Value], bool]:
-    return lambda left, right: test(_ordered(left), _ordered(right))
+    return lambda left, right: test(ordered(left), ordered(right))
 
 
 def _in(args: list[Value]) -> Value:
-    first, *others = (None if arg is None else _ordered(arg) for arg in args)
+    first, *others = (None if arg is None else ordered(arg) for arg in args)
     return _or([None if first is None or one is None else first == one for one in others])
 
 
@@ -274,11 +297,12 @@ _LAZY: dict[str, Callable[[list[Value]], Value]] = {
     "in": _in,
     "case": _case,
     "is null": lambda args: args[0] is None,
-    "<=>": lambda args: _ordered(args[0]) == _ordered(args[1]),
+    "array": tuple,
+    "<=>": lambda args: ordered(args[0]) == ordered(args[1]),
     "coalesce": lambda args: next((arg for arg in args if arg is not None), None),
-    "least": lambda args: min((arg for arg in args if arg is not None), default=None, key=_ordered),
+    "least": lambda args: min((arg for arg in args if arg is not None), default=None, key=ordered),
     "greatest": lambda args: max(
-        (arg for arg in args if arg is not None), default=None, key=_ordered
+        (arg for arg in args if arg is not None), default=None, key=ordered
     ),
 }
 COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">=", "<=>"])

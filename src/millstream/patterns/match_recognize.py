@@ -17,16 +17,17 @@ from dataclasses import dataclass, field, replace
 import sqlglot
 from sqlglot import exp
 
-from millstream.errors import FlowError, InvalidSql, UnknownBlock, UnsupportedSql
+from millstream.errors import FlowError, InvalidSql, UnknownBlock, UnknownColumn, UnsupportedSql
 from millstream.flow import expressions
 from millstream.flow.schema import Schema
-from millstream.flow.site import here
+from millstream.flow.site import here, meant
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import Block, Condition, leaves
 from millstream.patterns.checks import endless
 from millstream.patterns.clause_text import ClauseText, MatchRecognize, cut_out
 from millstream.patterns.compile import Build
 from millstream.patterns.conditions import Owner, Reader, Test, read_test
+from millstream.patterns.history import GATHERING, MATCH_NUMBER
 from millstream.patterns.navigation import Lags, framed, navigated, own_row
 from millstream.patterns.ordering import Ordering
 from millstream.patterns.outputs import Collector, Output, Outputs, Piece, rewritten
@@ -57,6 +58,8 @@ class Recognition:
     empty: bool = False
     omitted: bool = False
     unmatched: bool = False
+    #: The columns of the partition that are computed: name and SQL.
+    computed: tuple[tuple[str, str], ...] = ()
 
     @property
     def order(self) -> str:
@@ -83,16 +86,6 @@ def read(
     return tree, _Clause(clause, text, schema, batch).recognition()
 
 
-def source_of(sql: str) -> str:
-    """Return the table that the clause of a query reads.
-
-    Raises:
-        InvalidSql: It is not a query with one MATCH_RECOGNIZE clause.
-    """
-    text = cut_out(sql)
-    return _Clause(_parsed(text.sql)[1], text).table
-
-
 def _parsed(sql: str) -> tuple[exp.Expr, exp.MatchRecognize]:
     """Return the tree of a query, and the clause in it."""
     try:
@@ -105,7 +98,20 @@ def _parsed(sql: str) -> tuple[exp.Expr, exp.MatchRecognize]:
     if len(clauses) != 1:
         msg = f"the query has {len(clauses)} MATCH_RECOGNIZE clauses"
         raise InvalidSql(msg, hint="write one", where=here())
+    for count in clauses[0].find_all(exp.Count):
+        count.set("this", count.this or exp.Star())
     return tree, clauses[0]
+
+
+def _is_column(tree: exp.Expr) -> bool:
+    return isinstance(tree, exp.Column) and len(tree.parts) == 1
+
+
+def _computed(tree: exp.Expr) -> tuple[str, str]:
+    """Return the name and the SQL of a computed column, which is called as it is written."""
+    plain = tree.this if isinstance(tree, exp.Alias) else tree
+    sql = plain.sql(dialect="spark", normalize_functions="lower")
+    return (tree.alias if isinstance(tree, exp.Alias) else sql), sql
 
 
 @dataclass
@@ -123,7 +129,12 @@ class _Clause:
 
     def recognition(self) -> Recognition:
         arg = self.clause.args
-        partition = tuple(self.column(one, "PARTITION BY") for one in arg.get("partition_by") or ())
+        keys = arg.get("partition_by") or ()
+        computed = tuple(_computed(one) for one in keys if not _is_column(one))
+        partition = tuple(
+            self.column(one, "PARTITION BY") if _is_column(one) else _computed(one)[0]
+            for one in keys
+        )
         automaton, words = self.automaton(partition)
         all_rows = self.rows()
         outputs = self.measures(words, partition)
@@ -143,6 +154,7 @@ class _Clause:
             self.empty,
             "OMIT EMPTY" in said,
             "UNMATCHED" in said,
+            computed,
         )
 
     @property
@@ -160,10 +172,16 @@ class _Clause:
         return self.owner.mistake(error, fact, hint=hint)
 
     def column(self, tree: exp.Expr, what: str) -> str:
-        if not isinstance(tree, exp.Column) or len(tree.parts) != 1:
+        if not _is_column(tree):
             fact = f'has "{tree.sql(dialect="spark")}" in {what}, which is not a column'
             raise self.mistake(UnsupportedSql, fact, "compute it in a column of the table first")
-        return tree.name
+        found = None if self.schema is None else self.schema.find(tree.name)
+        if self.schema is not None and found is None:
+            fact = f'has "{tree.name}" in {what}, which the rows do not have'
+            raise self.mistake(
+                UnknownColumn, fact, meant(self.schema, tree.name) or "name a column"
+            )
+        return tree.name if found is None else found.name
 
     @property
     def order_column(self) -> str:
@@ -173,6 +191,9 @@ class _Clause:
     def orders(self) -> tuple[Ordering, ...]:
         order = self.clause.args.get("order")
         columns = [] if order is None else order.expressions
+        if not columns and self.batch and self.text.span is None:
+            # As any order will do, one that depends on the rows alone.
+            return (Ordering("0"),)
         if not columns:
             raise self.mistake(
                 UnsupportedSql,
@@ -228,8 +249,9 @@ class _Clause:
         for one in self.clause.args.get("define") or ():
             name = spelled.get(one.alias.lower(), one.alias)
             own = dict.fromkeys(self.unions_of(one.alias.lower()), name)
-            # A plain FALSE would be taken for a mistake.
+            # A plain FALSE would be taken for a mistake, a query alone for no expression.
             said = exp.not_(exp.true()) if one.this == exp.false() else one.this
+            said = exp.and_(said, exp.true()) if isinstance(said, exp.Subquery) else said
             trees[one.alias.lower()] = lags.rewritten(said, self, own)
         said = {name: tree.sql(dialect="spark") for name, tree in trees.items()}
         parts = self.parts(self.pattern(said))
@@ -248,6 +270,9 @@ class _Clause:
         tests = tuple(replace(one, event=of_rows.get(one.label, one.event)) for one in built.tests)
         warnings = tuple(endless(replace(pattern, name="match_recognize")))
         known = lags.of(built.values, sources)
+        gathers = any(one.function in GATHERING for one in built.registers)
+        searched = self.batch and (gathers or MATCH_NUMBER in built.values)
+        built = replace(built, empty=self.empty, searched=searched)
         return replace(built, tests=tests, lags=known, warnings=warnings), parts
 
     def row_pattern(self, define: dict[str, Condition]) -> tuple[Block, ...]:

@@ -16,6 +16,7 @@ from millstream.patterns.outputs import Lag
 from millstream.patterns.partition import PartitionMatcher
 from millstream.patterns.program import Unsupported
 from millstream.patterns.row_pattern import ANCHORS
+from millstream.patterns.search import SearchMatcher
 from millstream.patterns.tables import Tables, tables
 
 
@@ -119,6 +120,8 @@ def matcher(
         late: Runs without time left are wanted too.
         rows: Columns of the rows that are those of earlier rows.
     """
+    if automaton.searched:
+        return remembering(automaton, SearchMatcher(automaton), rows)
     known = list(types)
     for target, source, _ in automaton.lags:
         known[target] = known[source]

@@ -15,8 +15,9 @@ from millstream.errors import FlowError, UnsupportedSql
 from millstream.patterns.clause_text import FINAL, RUNNING
 from millstream.patterns.conditions import EARLIER, LAST_BACK, Reader
 from millstream.patterns.further import gathers
+from millstream.patterns.gathered import LABEL, NUMBER, PLACE
 from millstream.patterns.literals import literal
-from millstream.patterns.outputs import Collector, Piece, rewritten
+from millstream.patterns.outputs import Collector, Piece, of_match, rewritten
 
 _ENDS: Final = ("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE")
 _AROUND: Final = ("PREV", "NEXT")
@@ -107,17 +108,25 @@ class Lags:
                 return self._prev(node, clause)
             if name in _ENDS:
                 return _end(node, node.expressions[0], clause)
+            if gathers(node):
+                return _of_each(node, clause)
             if name == "CLASSIFIER" and (called_here := _classified(node, own)):
                 return exp.Literal.string(called_here)
-            if name in ("CLASSIFIER", "MATCH_NUMBER"):
-                raise clause.mistake(UnsupportedSql, f"uses {name} in DEFINE", "use it in MEASURES")
-            return node
+            if name == "CLASSIFIER":
+                return _placed(node, "last", 0, 0, clause)
+            return _of_each(node, clause) if name == "MATCH_NUMBER" else node
 
         return tree.copy().transform(change)
 
     def _prev(self, node: exp.Expr, clause: Clause) -> exp.Expr:
         inner, offset = _inside(node, clause), _offset(node, clause)
         offset = -offset if called(node) == "NEXT" else offset
+        end, back, argument = "last", 0, inner
+        if called(inner) in _ENDS:
+            end = "first" if called(inner).startswith("FIRST") else "last"
+            back, argument = _offset(inner, clause), inner.expressions[0]
+        if of_match(argument):
+            return _placed(argument, end, back, -offset, clause)
         if called(inner) in _ENDS:
             return _end(inner, self._hidden(inner.expressions[0], offset), clause)
         return self._hidden(inner, offset)
@@ -149,13 +158,39 @@ def _classified(node: exp.Expr, own: Mapping[str, str]) -> str | None:
     return own.get(node.expressions[0].name.lower())
 
 
+def _of_each(tree: exp.Expr, clause: Clause) -> exp.Expr:
+    """Return an expression of each row with our words for its label, and the match's number."""
+
+    def change(node: exp.Expr) -> exp.Expr:
+        name = called(node)
+        if name in (*_AROUND, *_ENDS):
+            fact = f'has "{_text(node)}" inside of "{_text(tree)}"'
+            raise clause.mistake(
+                UnsupportedSql, fact, "an aggregate is about the columns of each row"
+            )
+        if name == "CLASSIFIER":
+            table = node.expressions[0].name if node.expressions else None
+            return exp.column(LABEL, table=table)
+        if name == "MATCH_NUMBER" and not clause.batch:
+            hint = "a stream looks for many matches at once: use it in MEASURES"
+            raise clause.mistake(UnsupportedSql, "uses MATCH_NUMBER in DEFINE", hint)
+        return exp.Anonymous(this=NUMBER) if name == "MATCH_NUMBER" else node
+
+    return tree.copy().transform(change)
+
+
+def _placed(argument: exp.Expr, end: str, back: int, shift: int, clause: Clause) -> exp.Expr:
+    """Return what an expression is at one row of the match, counted from the first or the last."""
+    numbers = [exp.Literal.number(back), exp.Literal.string(str(shift))]
+    parts = [_of_each(argument, clause), exp.Literal.string(end), *numbers]
+    return exp.Anonymous(this=PLACE, expressions=parts)
+
+
 def _end(node: exp.Expr, argument: exp.Expr, clause: Clause) -> exp.Expr:
     """Return FIRST or LAST, perhaps with an offset, of an argument."""
     offset, last = _offset(node, clause), called(node).startswith("LAST")
-    if offset and not last:
-        fact = f'uses "{_text(node)}" in DEFINE'
-        hint = "a run remembers the first and the last rows of a variable, none between"
-        raise clause.mistake(UnsupportedSql, fact, hint)
+    if (offset and not last) or of_match(argument):
+        return _placed(argument, "last" if last else "first", offset, 0, clause)
     if offset:
         return exp.Anonymous(
             this=LAST_BACK, expressions=[argument.copy(), exp.Literal.number(offset)]
@@ -286,9 +321,9 @@ def _navigation(node: exp.Expr, name: str, collector: Collector, clause: Clause)
     if called(argument) in _ENDS:
         function = "first" if called(argument).startswith("FIRST") else "last"
         argument, back = argument.expressions[0], _offset(argument, clause)
-    if name == "PREV" and called(argument) == "CLASSIFIER":
+    if name == "PREV" and of_match(argument):
         return _one(argument, function, back, collector, shift=-offset)
-    if name == "PREV" or (clause.batch and called(argument) != "CLASSIFIER"):
+    if name == "PREV" or (clause.batch and not of_match(argument)):
         earlier = offset if name == "PREV" else -offset
         return _one(argument, function, back, collector, earlier=earlier)
     blocks = _blocks(argument, collector)
@@ -301,6 +336,21 @@ def _blocks(argument: exp.Expr, collector: Collector) -> frozenset[int]:
     return collector.classified(argument) or reader.blocks_in(argument, argument)
 
 
+def _apart(
+    argument: exp.Expr, function: str, back: int, collector: Collector, moved: tuple[int, int]
+) -> exp.Expr:
+    """Return what an expression with CLASSIFIER() is at a row: made of what its parts are there."""
+
+    def change(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) or collector.classified(node):
+            return _one(node, function, back, collector, *moved)
+        if called(node) == "MATCH_NUMBER":
+            return collector.piece(Piece("match_number", collector.every))
+        return node
+
+    return argument.copy().transform(change)
+
+
 def _one(
     argument: exp.Expr,
     function: str,
@@ -310,6 +360,8 @@ def _one(
     earlier: int = 0,
 ) -> exp.Expr:
     """Return the piece of a row, `shift` rows on in the match or `earlier` in the partition."""
+    if of_match(argument) and not collector.classified(argument):
+        return _apart(argument, function, back, collector, (shift, earlier))
     blocks = _blocks(argument, collector)
     if collector.classified(argument):
         return collector.piece(Piece(function, blocks, None, back, shift, classifies=True))

@@ -27,7 +27,8 @@ from millstream.patterns.conditions import (
     argument_of,
     function_of,
 )
-from millstream.patterns.further import KNOWN, further, gathers, unfiltered
+from millstream.patterns.further import KNOWN, further, gathers, of_list, unfiltered
+from millstream.patterns.gathered import LABEL
 from millstream.patterns.pattern import Pattern
 from millstream.patterns.vocabulary import Vocabulary
 
@@ -208,6 +209,8 @@ def rewritten(tree: exp.Expr, collector: Collector) -> exp.Expr:
     reader = Reader(collector.words, collector.owner)
 
     def listed(argument: exp.Expr) -> str:
+        if of_match(argument) and not collector.classified(argument):
+            return _each(argument, reader, collector)
         return _aggregate("list", exp.ArrayAgg(this=argument.copy()), reader, collector).name
 
     def change(node: exp.Expr) -> exp.Expr:
@@ -215,7 +218,10 @@ def rewritten(tree: exp.Expr, collector: Collector) -> exp.Expr:
             return rewritten(unfiltered(node), collector)
         if (made := further(node, listed)) is not None:
             return made
-        if (function := _function(node)) is not None:
+        function = _function(node)
+        if function is not None and of_match(node) and not collector.classified(argument_of(node)):
+            return of_list(function, listed(argument_of(node)))
+        if function is not None:
             return _aggregate(function, node, reader, collector)
         if gathers(node) or isinstance(node, exp.Window):
             fact = f'uses "{node.sql(dialect="spark")}", which is no aggregate of a pattern'
@@ -254,13 +260,60 @@ def _check_alone(argument: exp.Expr, node: exp.Expr, collector: Collector) -> No
     """Refuse an aggregate of what is not about one event alone."""
     for inner in argument.walk():
         name = inner.name.upper() if isinstance(inner, exp.Anonymous) else ""
-        if gathers(inner) or name in _OF_MATCHES:
+        if gathers(inner) or name in _NAVIGATIONS:
             fact = f'has "{inner.sql(dialect="spark")}" inside of "{node.sql(dialect="spark")}"'
-            hint = "an aggregate is about the columns of each event, or CLASSIFIER() alone"
+            hint = "an aggregate is about the columns of each event, and its CLASSIFIER()"
             raise collector.owner.mistake(PatternError, fact, hint=hint)
 
 
-_OF_MATCHES: Final = ("CLASSIFIER", "MATCH_NUMBER", "PREV", "NEXT", "FIRST", "LAST")
+_NAVIGATIONS: Final = ("PREV", "NEXT", "FIRST", "LAST")
+
+
+def of_match(tree: exp.Expr) -> bool:
+    """Tell whether an expression is about what the match makes of an event, not the event alone."""
+    return any(
+        isinstance(one, exp.Anonymous) and one.name.upper() in ("CLASSIFIER", "MATCH_NUMBER")
+        for one in tree.walk()
+    )
+
+
+def _each(argument: exp.Expr, reader: Reader, collector: Collector) -> str:
+    """Return SQL for the list of what an expression with CLASSIFIER() is for each event."""
+    _check_alone(argument, argument, collector)
+    blocks = reader.blocks_in(_labelled(argument, collector), argument)
+    labels = collector.piece(Piece("list", blocks, classifies=True)).name
+    lists = {labels: labels}
+
+    def change(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column | exp.Anonymous):
+            return node
+        if isinstance(node, exp.Column):
+            plain = reader.unqualified(node)
+            reader.check_columns(plain)
+            value = collector.value(plain.sql(dialect="spark"))
+            name = collector.piece(Piece("list", blocks, value)).name
+        elif node.name.upper() == "CLASSIFIER":
+            name = labels
+        elif node.name.upper() == "MATCH_NUMBER":
+            return collector.piece(Piece("match_number", collector.every))
+        else:
+            return node
+        lists[name] = name
+        return exp.column(name, table="z")
+
+    said = argument.copy().transform(change).sql(dialect="spark")
+    return f"transform(arrays_zip({', '.join(lists)}), z -> {said})"
+
+
+def _labelled(argument: exp.Expr, collector: Collector) -> exp.Expr:
+    """Return an expression in which CLASSIFIER(u) is a column of u."""
+
+    def change(node: exp.Expr) -> exp.Expr:
+        if not collector.classified(node):
+            return node
+        return exp.column(LABEL, table=node.expressions[0].name if node.expressions else None)
+
+    return argument.copy().transform(change)
 
 
 def _column(node: exp.Column, reader: Reader, collector: Collector) -> exp.Expr:

@@ -48,8 +48,10 @@ class Parts:
 
     @classmethod
     def of(cls, pattern: Pattern, schema: Schema | None) -> Parts:
-        taking = [block for block in leaves(pattern.blocks) if not block.negated]
-        return cls(Vocabulary(names_of(pattern.blocks, taking), schema), taking)
+        found = {id(block): block for block in leaves(pattern.blocks) if not block.negated}
+        taking = list(found.values())
+        labels = tuple(block.name for block in taking)
+        return cls(Vocabulary(names_of(pattern.blocks, taking), schema, labels=labels), taking)
 
     def number(self, block: Block) -> int:
         return next(number for number, known in enumerate(self.blocks) if known is block)

@@ -54,7 +54,7 @@ def process(
     """Return a shard after a batch of events and its watermark, and what was found."""
     keys = dict(shard.keys)
     found: list[tuple[Any, Match]] = []
-    for name, event in _events(automaton, batch, shard.sequence):
+    for name, event in events_of(automaton, batch, shard.sequence):
         keys[name], matches, late = step(automaton, keys.get(name, Key()), event)
         found += [(name, match) for match in (*matches, *late)]
     for name, key in list(keys.items()):
@@ -67,7 +67,7 @@ def process(
     return kept, _found(found, rows, shard.kind)
 
 
-def _events(automaton: Automaton, batch: Batch, first: int) -> Iterable[tuple[Any, Event]]:
+def events_of(automaton: Automaton, batch: Batch, first: int) -> Iterable[tuple[Any, Event]]:
     """Yield the events with their keys; whole rows only where Python asks for them."""
     names, times, masks = batch.keys.to_pylist(), batch.times.tolist(), batch.masks.tolist()
     columns = [events.plain(column).to_pylist() for column in batch.values]
@@ -75,7 +75,13 @@ def _events(automaton: Automaton, batch: Batch, first: int) -> Iterable[tuple[An
     ours = [name for name in batch.rows.column_names if name.startswith("__")]
     rows = batch.rows.drop_columns(ours).to_pylist() if asked else [None] * len(times)
     for place, (name, at, mask, row) in enumerate(zip(names, times, masks, rows, strict=True)):
-        yield name, Event(first + place, at, mask, tuple(column[place] for column in columns), row)
+        values = tuple(_hashable(column[place]) for column in columns)
+        yield name, Event(first + place, at, mask, values, row)
+
+
+def _hashable(value: Any) -> Any:
+    """Return a value that runs can be told apart by."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,11 @@ class _Rows:
         histories += [match.history for key in shard.keys.values() for match in key.held]
         numbers = tuple(sorted({event.number for history in histories for _, event in history}))
         return replace(shard, rows=self.take(numbers), numbers=numbers)
+
+
+def found_in(found: list[tuple[Any, Match]], batch: Batch, shard: PlainShard) -> Found:
+    """Return matches of the rows of a batch, which a shard is given."""
+    return _found(found, _Rows.of(shard, batch), shard.kind)
 
 
 def _found(found: list[tuple[Any, Match]], rows: _Rows, kind: pa.DataType) -> Found:

@@ -14,21 +14,29 @@ from millstream.errors import UnsupportedSql
 from millstream.patterns.blocks import Block, Contiguity
 from millstream.patterns.conditions import Owner
 from millstream.patterns.parts import Guard
-from millstream.patterns.ways import Barriers, Guards, Place, Through, Wait, Way, Ways, taking
+from millstream.patterns.ways import Barriers, Guards, Place, Through, Wait, Way, Ways
 
 
 class PreferredWays(Ways):
     """Finds the ways on from the places of a row pattern."""
 
     noun = "variable"
+    #: Whether no row has been taken yet: only there can a row be the first.
+    _beginning = False
 
     def at_start(self) -> list[Way]:
         """Return the ways to begin a run, up to where a match may be empty."""
+        self._beginning = True
         start = self._place_ways(self._then(self.pattern.blocks, 0, ()))
+        self._beginning = False
         ends = [place for place, way in enumerate(start) if way.accepts and not way.last]
         self.empty = bool(ends)
         wanted = start[: ends[0]] if ends else start
         return [way for way in wanted if way.take is not None]
+
+    def _then(self, sequence: tuple[Block, ...], at: int, after: Place) -> Place:
+        """Return a place; behind a sequence it is that of what follows, however it was reached."""
+        return after if at == len(sequence) else super()._then(sequence, at, after)
 
     def guards_of(self, block: Block) -> tuple[Guard, Guard]:
         """Return what a block takes, and what ends its loop; an anchor takes nothing."""
@@ -40,7 +48,11 @@ class PreferredWays(Ways):
         """Let conditions look at any variable: one that has no row yet is missing."""
 
     def _followed(self, way: Way | Through, after: Place) -> list[Way]:
+        if not isinstance(way, Way) and way.first and not self._beginning:
+            return []
         ways = super()._followed(way, after)
+        if not isinstance(way, Way) and way.first:
+            return [self._from_first(one) for one in ways]
         if isinstance(way, Way) or not way.last:
             return ways
         return [replace(one, last=True) for one in ways if one.accepts][:1]
@@ -85,6 +97,9 @@ class PreferredWays(Ways):
                 found.append(way)
                 continue
             rest_ways = self._sequence_ways(sequence, at + 1, None, after)
+            if way.first:
+                found += self._at_first(rest_ways)
+                continue
             found += _closing(rest_ways) if way.last else rest_ways
         return found
 
@@ -93,11 +108,25 @@ class PreferredWays(Ways):
         ways = self._sequence_ways(sequence, at + 1, None, after)
         if sequence[at].name == "$":
             return _closing(ways)
-        if any(isinstance(way, Through) for way in ways):
-            msg = 'the MATCH_RECOGNIZE clause has the anchor "^" before a part that may take no row'
-            raise UnsupportedSql(msg, hint="put it outside of the group", where=self.pattern.where)
-        guard = self.parts.anchor("^")
-        return [replace(way, guard=way.guard.also(guard)) for way in taking(ways)]
+        return self._at_first(ways)
+
+    def _at_first(self, ways: list[Way | Through]) -> list[Way | Through]:
+        """Return ways for the first row of a partition alone."""
+        return [
+            self._from_first(way) if isinstance(way, Way) else replace(way, first=True)
+            for way in ways
+        ]
+
+    def _from_first(self, way: Way) -> Way:
+        """Return a way for the first row of a partition alone.
+
+        Raises:
+            UnsupportedSql: It takes no row: a match that is empty there, and nowhere else.
+        """
+        if way.accepts:
+            msg = 'the MATCH_RECOGNIZE clause has a match that takes nothing but the anchor "^"'
+            raise UnsupportedSql(msg, hint="let it take a row", where=self.pattern.where)
+        return replace(way, guard=way.guard.also(self.parts.anchor("^")))
 
     def _first_passing(self, ways: list[Way | Through]) -> Iterator[Way | Through]:
         """Yield ways with the first mark: what comes behind the same place again is not preferred."""
@@ -105,7 +134,7 @@ class PreferredWays(Ways):
         for way in ways:
             if isinstance(way, Way) or not passed:
                 yield way
-            passed = passed or (isinstance(way, Through) and not way.last)
+            passed = passed or (isinstance(way, Through) and not way.last and not way.first)
 
     def _preferred(self, block: Block, after: Place) -> list[Way | Through]:
         """Return the ways into a block, with a mark wherever it may be passed without an event."""
@@ -134,7 +163,7 @@ class PreferredWays(Ways):
         more: list[Way | Through] = []
         passed = False
         for way in self._once(loop, following) if self._takes_more(loop, taken) else ():
-            if isinstance(way, Way) or way.last:
+            if isinstance(way, Way) or way.last or way.first:
                 more.append(way)
             elif not passed:
                 passed = self.renumbered = True

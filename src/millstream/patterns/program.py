@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from millstream.patterns.history import Node, Register
+from millstream.patterns.history import GATHERING, Node, Register
 from millstream.patterns.kernel import opcodes
 
 Kind = Literal["i", "f", "t", "x"]
@@ -55,6 +55,8 @@ class Program:
 
 def register_kind(register: Register, values: Sequence[Kind]) -> Kind:
     """Return what kind of number a register holds."""
+    if register.function in GATHERING:
+        return "x"
     if register.function == "count" or register.value is None:
         return "i"
     kind = values[register.value]

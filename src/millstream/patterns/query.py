@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 
-from millstream.errors import DuplicateName, TimesDiffer, UnknownStream, Where
+from millstream.errors import DuplicateName, TimesDiffer, UnknownStream, UnsupportedSql, Where
 from millstream.flow import durations
 from millstream.flow import query as queries
 from millstream.flow.ddl import quoted
@@ -59,6 +59,10 @@ class Query:
             UnsupportedSql: It asks for what a stream cannot do.
         """
         found = read(sql)[1]
+        if found.computed:
+            fact = f'has "{found.computed[0][1]}" in PARTITION BY, which is not a column'
+            msg = f"the MATCH_RECOGNIZE clause {fact}"
+            raise UnsupportedSql(msg, hint="compute it in a stage before", where=here())
         within, warnings = found.automaton.within, found.automaton.warnings
         span = None if within is None else timedelta(microseconds=within)
         clause = found.table, found.partition, found.order

@@ -83,6 +83,7 @@ class Recipe:
         empty: Whether a match may be empty, in a batch.
         omitted: Whether empty matches do not come out.
         unmatched: Whether the rows of a batch that match nothing come out.
+        keyless: Whether rows that have no key are a partition of their own, in a batch of SQL.
     """
 
     plans: tuple[PatternPlan, ...]
@@ -100,6 +101,7 @@ class Recipe:
     empty: bool = False
     omitted: bool = False
     unmatched: bool = False
+    keyless: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "certain", self.certain or self.time)
@@ -173,7 +175,9 @@ def recipe(
     return made
 
 
-def recognition_recipe(found: Recognition, schema: Schema, time: str) -> Recipe:
+def recognition_recipe(
+    found: Recognition, schema: Schema, time: str, *, batch: bool = False
+) -> Recipe:
     """Return the recipe of a MATCH_RECOGNIZE clause."""
     outputs = _with_columns(found, schema)
     made = _joined([(found.automaton, outputs)], found.partition, time)
@@ -185,6 +189,7 @@ def recognition_recipe(found: Recognition, schema: Schema, time: str) -> Recipe:
         empty=found.empty,
         omitted=found.omitted,
         unmatched=found.unmatched,
+        keyless=batch,
     )
 
 

@@ -14,11 +14,17 @@ from millstream.patterns.outputs import Piece
 
 
 def compute(
-    piece: Piece, found: Found, value: str | None, kind: pa.DataType, names: Sequence[str] = ()
+    piece: Piece,
+    found: Found,
+    value: str | None,
+    kind: pa.DataType,
+    names: Sequence[str] = (),
+    whole: Found | None = None,
 ) -> pa.Array:
     """Return a piece for every match, as a column of type `kind`, from column `value` of rows.
 
-    `names` are those of the blocks.
+    `names` are those of the blocks. What lies behind a beginning of a match is looked for in the
+    `whole` ones, if there are any.
     """
     if piece.function == "match_number":
         assert found.numbers is not None, "the matches are counted"
@@ -29,10 +35,13 @@ def compute(
     owners = np.repeat(np.arange(len(found)), found.ends - found.starts)[places]
     if piece.function == "count" and value is None and not piece.classifies:
         return pa.array(np.bincount(owners, minlength=len(found)), pa.int64()).cast(kind)
-    whole = _column(piece, found, value, names)
+    column = _column(piece, found, value, names)
     if piece.function in ("first", "last"):
-        return _nth(piece, found, whole, places, owners).cast(kind)
-    return _grouped(piece.function, owners, whole.take(pa.array(places)), len(found)).cast(kind)
+        if piece.shift > 0 and whole is not None:
+            whole_column = _column(piece, whole, value, names)
+            return _nth(piece, found, whole_column, (places, owners), whole).cast(kind)
+        return _nth(piece, found, column, (places, owners), found).cast(kind)
+    return _grouped(piece.function, owners, column.take(pa.array(places)), len(found)).cast(kind)
 
 
 def _column(piece: Piece, found: Found, value: str | None, names: Sequence[str]) -> pa.Array:
@@ -57,15 +66,22 @@ def _of(blocks: Numbers, wanted: Collection[int]) -> Truths:
 _FEW: Final = 4
 
 
-def _nth(piece: Piece, found: Found, whole: pa.Array, places: Numbers, owners: Numbers) -> pa.Array:
-    """Return the value of one event of each match, counted from the first or last of blocks."""
+def _nth(
+    piece: Piece, found: Found, column: pa.Array, own: tuple[Numbers, Numbers], whole: Found
+) -> pa.Array:
+    """Return the value of one event of each match, counted from the first or last of blocks.
+
+    `own` are the places of the events that count, and the matches that they are of.
+    """
+    places, owners = own
     first = np.searchsorted(owners, np.arange(len(found)), side="left")
     last = np.searchsorted(owners, np.arange(len(found)), side="right")
     wanted = first + piece.back if piece.function == "first" else last - 1 - piece.back
     there = (wanted >= first) & (wanted < last)
-    row = np.where(there, places[np.where(there, wanted, 0)] if len(places) else 0, 0) + piece.shift
-    there &= (row >= found.starts) & (row < found.ends)
-    return whole.take(pa.array(row, mask=~there))
+    row = np.where(there, places[np.where(there, wanted, 0)] if len(places) else 0, 0)
+    row = row - found.starts + whole.starts + piece.shift
+    there &= (row >= whole.starts) & (row < whole.ends)
+    return column.take(pa.array(row, mask=~there))
 
 
 def _grouped(function: str, owners: Numbers, column: pa.Array, count: int) -> pa.Array:

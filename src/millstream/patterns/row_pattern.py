@@ -18,7 +18,8 @@ from millstream.flow.site import here
 from millstream.patterns.blocks import Block, Condition
 
 _TOKEN = re.compile(r"\s*(\{-|-\}|[A-Za-z_][A-Za-z0-9_]*|`[^`]+`|\"[^\"]+\"|\d+|[()|*+?{},^$])")
-_MOST_PERMUTED = 5
+#: How many parts of a PERMUTE are written out in all orders, and how many it may have.
+_WRITTEN_OUT, _MOST_PERMUTED = 5, 8
 #: What stands for the first and for the last row of a partition.
 ANCHORS = ("^", "$")
 Mistake = Callable[[type[FlowError], str, str], FlowError]
@@ -123,7 +124,8 @@ class _Reader:
 
     def variable(self) -> Block:
         name = self.next.strip('`"')
-        if not name or not (name[0].isalpha() or name[0] == "_"):
+        quoted = name != self.next
+        if not name or not (quoted or name[0].isalpha() or name[0] == "_"):
             fact = f'has "{self.next}" in its PATTERN where a variable should be'
             raise self.mistake(UnsupportedSql, fact, _HINT)
         self.at += 1
@@ -144,6 +146,9 @@ class _Reader:
                 fact,
                 "all orders are tried: write those that you need as alternatives",
             )
+        if self.batch or len(parts) > _WRITTEN_OUT:
+            # Runs of streams are kept by the numbers of blocks, so these stay as they were.
+            return _grouped(_permuted(parts, tuple(range(len(parts))), {}))
         orders = tuple(
             tuple(_fresh(block) for part in order for block in part)
             for order in permutations(parts)
@@ -151,10 +156,12 @@ class _Reader:
         return Block("", "strict", body=orders, inner="strict")
 
     def quantified(self, block: Block) -> Block:
-        if block.negated:
-            return block
         before = self.at
         least, most = self.bounds()
+        if block.negated:
+            # An anchor takes no row: it is met once or, if it need not be, makes no difference.
+            self.take("?")
+            return block if least else Block("", "strict", body=((),), inner="strict")
         preference = "reluctant" if self.at > before and self.take("?") else "fork"
         if (least, most) == (1, 1):
             return block
@@ -198,6 +205,23 @@ _HINT = "write variables, ( ), |, *, +, ?, {n,m}, {- -} and PERMUTE"
 
 def _grouped(inside: tuple[Block, ...]) -> Block:
     return inside[0] if len(inside) == 1 else Block("", "strict", body=(inside,), inner="strict")
+
+
+def _permuted(
+    parts: Sequence[tuple[Block, ...]],
+    rest: tuple[int, ...],
+    known: dict[tuple[int, ...], tuple[Block, ...]],
+) -> tuple[Block, ...]:
+    """Return some parts in every order; what is left behind the same parts is the same block."""
+    if len(rest) == 1:
+        return parts[rest[0]]
+    if rest not in known:
+        orders = tuple(
+            (*parts[one], *_permuted(parts, tuple(other for other in rest if other != one), known))
+            for one in rest
+        )
+        known[rest] = (Block("", "strict", body=orders, inner="strict"),)
+    return known[rest]
 
 
 def _fresh(block: Block) -> Block:

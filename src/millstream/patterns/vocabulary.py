@@ -8,8 +8,17 @@ from typing import Any
 
 from millstream.flow import expressions
 from millstream.flow.schema import Schema
-from millstream.patterns.history import Function, Node, Register
+from millstream.patterns.history import Function, Node, Register, part_schema
 
+#: What folds are, whatever they are of.
+_FOLD_TYPES = {
+    **dict.fromkeys(["count", "count_distinct", "count_if"], "bigint"),
+    **dict.fromkeys(["any", "every"], "boolean"),
+    **dict.fromkeys(
+        ["avg", "median", "stddev", "stddev_pop", "variance", "variance_pop"], "double"
+    ),
+    "join": "string",
+}
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 
 
@@ -25,6 +34,8 @@ class Vocabulary:
     schema: Schema | None = None
     values: list[str] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)
+    #: The names of the blocks as they are spelled, by their numbers.
+    labels: tuple[str, ...] = ()
 
     def value(self, sql: str) -> int:
         return placed(self.values, sql)
@@ -52,10 +63,38 @@ class Vocabulary:
                 if register.value is None:
                     return None
                 return self.type_of(Node("value", of=register.value))
+            case "fold" | "place":
+                return kind_of(self.full_type(node))
         return None
 
+    def element_type(self, node: Node) -> str | None:
+        """Return the Spark type of what a list has of each event, where it is plain to see."""
+        match node.op:
+            case "named":
+                return "string"
+            case "each":
+                schema = part_schema(node.of[2:])
+                return None if schema is None else expressions.type_of(node.of[1], schema)
+            case "register" if (value := self.registers[node.of].value) is not None:
+                return self.full_type(Node("value", of=value))
+        return self.full_type(node)
+
+    def _fold_type(self, function: str, listed: Node) -> str | None:
+        if function in _FOLD_TYPES:
+            return _FOLD_TYPES[function]
+        inner = self.element_type(listed)
+        if inner is None:
+            return None
+        if function in ("list", "set"):
+            return f"array<{inner}>"
+        return inner if not function.startswith("sum") or inner in ("bigint", "double") else None
+
     def full_type(self, node: Node) -> str | None:
-        """Return the Spark type of a value or a register, where it is plain to see."""
+        """Return the Spark type of a value, a register or a fold, where it is plain to see."""
+        if node.op == "place":
+            return self.element_type(node.args[0])
+        if node.op == "fold":
+            return self._fold_type(node.of, node.args[0])
         if node.op == "value":
             known = None if self.schema is None else self.values[node.of]
             return None if known is None else expressions.type_of(known, self.schema or Schema(()))

@@ -62,8 +62,9 @@ class Through:
 
     barriers: Barriers = frozenset()
     once: Guards = frozenset()
-    #: Only behind the last row of a partition.
+    #: Only behind the last row of a partition, or only before its first.
     last: bool = False
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,20 +13,21 @@ from uuid import uuid4
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, TimestampNTZType, TimestampType
 from rich.console import Console
 
-from millstream.errors import InvalidSql, NoTime, UnboundedState, UnknownColumn
+from millstream.errors import DuplicateName, InvalidSql, NoTime, UnboundedState, UnknownColumn
 from millstream.extras import need
 from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
 from millstream.flow.stages import SHARDS
 from millstream.patterns import kernel_cache
-from millstream.patterns.match_recognize import Recognition, read, source_of
+from millstream.patterns.match_recognize import Recognition, read
 from millstream.patterns.pattern import Pattern, Phenomenon
-from millstream.patterns.query import reading
 from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
-from millstream.spark.stages.match_frames import from_sources, matched, readied, schema_of
+from millstream.patterns.relations import Clause, first_clause
+from millstream.spark.stages.match_frames import from_sources, matched, named, readied, schema_of
 from millstream.spark.stages.stateless import first_line
 
 
@@ -108,16 +109,19 @@ def sql(
     name: str | None = None,
     shards: int = SHARDS,
 ) -> DataFrame:
-    """Return the result of a query with a MATCH_RECOGNIZE clause over a table or view.
+    """Return the result of a query with MATCH_RECOGNIZE clauses.
 
         query = "PARTITION BY symbol ORDER BY at ... PATTERN (down+ up+) ..."
         ms.sql(spark, f"SELECT * FROM trades MATCH_RECOGNIZE ({query})")
 
+    A clause reads a table or view, a query in parentheses, or one of WITH. What stands around it is
+    Spark's SQL, with joins, further clauses and what else Spark knows.
+
     Events that are late, or without a key or a time, are left out and counted as `match` does.
 
     Args:
-        spark: The session that knows the table.
-        query: One MATCH_RECOGNIZE clause, and any query around it.
+        spark: The session that knows the tables.
+        query: One or more MATCH_RECOGNIZE clauses, and any query around them.
         strict: Refuse a pattern whose runs may live for ever, instead of warning of it when it is
             matched over a stream.
         name: Under which a stream's events are counted.
@@ -125,23 +129,41 @@ def sql(
             checkpoint.
     """
     need("patterns", "ms.sql")
-    df = _table(spark, source_of(query))
+    views: list[str] = []
+    try:
+        while (clause := first_clause(query)) is not None:
+            called = name and (f"{name} {len(views) + 1}" if views else name)
+            matches = _recognized(spark, clause, strict, called or _unique("recognize"), shards)
+            views.append(f"millstream_match_{uuid4().hex}")
+            matches.createOrReplaceTempView(views[-1])
+            query = clause.replaced(query, views[-1])
+        if not views:
+            msg = "the query has no MATCH_RECOGNIZE clause"
+            raise InvalidSql(msg, hint="use spark.sql for a query without one", where=here())
+        with _explained("the query cannot be computed"):
+            return spark.sql(query)
+    finally:
+        for view in views:
+            spark.catalog.dropTempView(view)
+
+
+def _recognized(
+    spark: SparkSession, clause: Clause, strict: bool, name: str, shards: int
+) -> DataFrame:
+    """Return the rows of a MATCH_RECOGNIZE clause."""
+    df = _rows(spark, clause)
     schema = schema_of(df.schema)
-    tree, found = read(query, schema, batch=not df.isStreaming)
+    found = read(clause.alone, schema, batch=not df.isStreaming)[1]
     time = "" if _untimed(df, found) else _time(df, schema, found.order)
     for warning in found.automaton.warnings:
         if strict:
             raise UnboundedState(warning, hint="say WITHIN INTERVAL '1' HOUR", where=here())
         if df.isStreaming:
-            warnings.warn(warning, stacklevel=3)
-    view = f"millstream_match_{uuid4().hex}"
-    made = recognition_recipe(found, schema, time)
+            warnings.warn(warning, stacklevel=4)
+    made = recognition_recipe(found, schema, time, batch=not df.isStreaming)
     with _explained("the query cannot be computed"):
-        _matched(df, made, name or _unique("recognize"), shards).createOrReplaceTempView(view)
-        try:
-            return spark.sql(reading(tree, found, view))
-        finally:
-            spark.catalog.dropTempView(view)
+        df = df.withColumns({name: F.expr(sql) for name, sql in found.computed})
+        return _matched(df, made, name, shards)
 
 
 def _untimed(df: DataFrame, found: Recognition) -> bool:
@@ -152,19 +174,28 @@ def _untimed(df: DataFrame, found: Recognition) -> bool:
     return not df.isStreaming and not timed and known and found.automaton.within is None
 
 
-def _table(spark: SparkSession, name: str) -> DataFrame:
+def _rows(spark: SparkSession, clause: Clause) -> DataFrame:
+    """Return the rows that a clause reads."""
     try:
-        return _typed(spark.table(name))
+        df = _typed(spark.sql(clause.reading))
     except PySparkException as error:
-        hint = f'register it first: df.createOrReplaceTempView("{name}")'
-        msg = f'the query reads "{name}", and the session has no such table or view'
+        if clause.relation.strip("`") == clause.named:
+            hint = f'register it first: df.createOrReplaceTempView("{clause.named}")'
+            msg = f'the query reads "{clause.named}", and the session has no such table or view'
+        else:
+            msg, hint = f"what MATCH_RECOGNIZE reads cannot be computed: {first_line(error)}", None
         raise InvalidSql(msg, hint=hint, where=here()) from error
+    names = [column.lower() for column in df.columns]
+    if twice := [column for column in df.columns if names.count(column.lower()) > 1]:
+        msg = f'what MATCH_RECOGNIZE reads has two columns "{twice[0]}"'
+        raise DuplicateName(msg, hint="name the columns that it needs", where=here())
+    return df
 
 
 def _typed(df: DataFrame) -> DataFrame:
     """Return a frame in which columns that are only ever missing are text: void has no values."""
     void = [one.name for one in df.schema.fields if isinstance(one.dataType, NullType)]
-    return df.withColumns({name: df[f"`{name}`"].cast("string") for name in void}) if void else df
+    return df.withColumns({name: named(name).cast("string") for name in void}) if void else df
 
 
 def _compile_kernel() -> None:

@@ -178,8 +178,11 @@ def test_anchors_stand_for_the_first_and_the_last_row_of_a_partition():
     assert whole(clause("^ a", "a AS price = 1"), *prices) == ["0", "1"]
     assert whole(clause("a a $", "a AS price = 1"), *prices) == ["3 5", "4 6"]
     assert whole(clause("^ a+ $", "a AS price = 1"), *prices) == ["0 2 4 6", "1 3 5"]
-    with pytest.raises(UnsupportedSql, match="may take no row"):
-        read(clause("(^ a?) b"), schema, batch=True)
+    assert whole(clause("(^ a?) b", "a AS price = 1, b AS price > 0"), *prices) == ["0 2", "1 3"]
+    assert whole(clause("^*? a{1}? $+", "a AS price = 1"), *prices) == ["5", "6"]
+    assert whole(clause("a ^", "a AS price = 1"), *prices) == []
+    with pytest.raises(UnsupportedSql, match="takes nothing but the anchor"):
+        read(clause("^ | a", "a AS price = 1"), schema, batch=True)
 
 
 def test_next_looks_at_the_rows_behind_in_a_batch():
@@ -332,7 +335,7 @@ def test_running_and_final_belong_to_the_function_behind_them():
         ("TRY_SUM(price)", "no aggregate of a pattern"),
         ("SUM(price) OVER ()", "no aggregate of a pattern"),
         ("SUM(LAST(price))", "inside of"),
-        ("COUNT(LOWER(CLASSIFIER()))", "inside of"),
+        ("COUNT(LOWER(PREV(price)))", "inside of"),
         ("PREV(PREV(price))", "inside of PREV"),
         ("CLASSIFIER(z)", 'no variable "z"'),
     ],
@@ -347,6 +350,10 @@ def test_alternation_and_permute():
     define = "a AS price = 1, b AS price = 2, c AS price = 3"
     assert found(clause("(a | b) c", define), 2, 3, 1, 3) == ["0 1", "2 3"]
     assert found(clause("PERMUTE(a, b, c)", define), 3, 1, 2, 2, 1, 3) == ["0 1 2", "3 4 5"]
+    many = ", ".join(f"v{place} AS price = {place}" for place in range(7))
+    permuted = clause(f"PERMUTE({', '.join(f'v{place}' for place in range(7))})", many)
+    assert found(permuted, 6, 2, 0, 4, 3, 5, 1, 0) == ["0 1 2 3 4 5 6"]
+    assert len(read(permuted, schema)[1].automaton.states) == 2**7 - 2
 
 
 @pytest.mark.parametrize(
@@ -359,11 +366,10 @@ def test_alternation_and_permute():
         (clause("a b{3,2}"), UnsupportedSql, "counts nothing"),
         (clause(define="a AS price > NEXT(price), b AS TRUE"), UnsupportedSql, "NEXT in DEFINE"),
         (
-            clause(define="a AS TRUE, b AS CLASSIFIER(a) = 'b'"),
+            clause(define="a AS TRUE, b AS MATCH_NUMBER() = 1"),
             UnsupportedSql,
-            "CLASSIFIER in DEFINE",
+            "MATCH_NUMBER in DEFINE",
         ),
-        (clause(define="a AS FIRST(b.price, 2) > 1, b AS TRUE"), UnsupportedSql, "in DEFINE"),
         (clause(define="z AS price = 1"), UnknownBlock, 'defines "z"'),
         (clause(define="a AS prize = 1"), UnknownColumn, 'column "prize"'),
         (clause(measures="MEASURES LAST(a.prize) AS p"), UnknownColumn, 'column "prize"'),
@@ -395,7 +401,7 @@ def test_alternation_and_permute():
             UnsupportedSql,
             "for each row",
         ),
-        (clause("PERMUTE(a, b, c, d, e, f)"), UnsupportedSql, "permutes 6 parts"),
+        (clause("PERMUTE(a, b, c, d, e, f, g, h, i)"), UnsupportedSql, "permutes 9 parts"),
     ],
 )
 def test_what_a_stream_cannot_do_is_refused_with_the_reason(sql, error, said):

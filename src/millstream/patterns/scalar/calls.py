@@ -92,6 +92,8 @@ def _item(writer: Writer, tree: exp.Bracket) -> Code:
     kind = container.type
     if kind is not None and kind.startswith("array<"):
         helper: Callable[..., Value] = element_at if tree.args.get("offset") == 1 else item
+        if tree.args.get("safe"):
+            helper = try_element_at
         element = typed.element_of(kind)
     elif kind is not None and kind.startswith("map<"):
         helper, element = entry, typed.value_of(kind)
@@ -111,6 +113,25 @@ def element_at(array: list[Value], place: int) -> Value:
     if place == 0 or not -len(array) <= place <= len(array):
         raise ValueError(f"there is no place {place} in {len(array)} elements")
     return array[place - 1 if place > 0 else place]
+
+
+def try_element_at(array: list[Value], place: int) -> Value:
+    return element_at(array, place) if 1 <= abs(place) <= len(array) else None
+
+
+def _list_joined(writer: Writer, tree: exp.ArrayToString) -> Code:
+    array, between = writer.codes([tree.this, tree.expression])
+    if array.type is not None and not array.type.startswith("array<"):
+        raise writer.refused(tree, f"joins a {array.type}")
+    missing = tree.args.get("null")
+    others = () if missing is None else (writer.code(missing),)
+    return writer.call(list_joined, "string", array, between, *others)
+
+
+def list_joined(array: list[Value], between: str, missing: str | None = None) -> str:
+    """Return the elements as one text, in which null is left out or is what is said."""
+    texts = (missing if one is None else str(one) for one in array)
+    return between.join(text for text in texts if text is not None)
 
 
 def entry(pairs: dict[Value, Value], key: Value) -> Value:
@@ -162,6 +183,7 @@ CALLS: Final[dict[type[exp.Expr], Build]] = {
     exp.Nvl2: _null_else,
     exp.ArraySize: _size,
     exp.ArrayContains: _contains,
+    exp.ArrayToString: _list_joined,
     exp.Bracket: _item,
     exp.SafeAdd: _trying("+"),
     exp.SafeSubtract: _trying("-"),

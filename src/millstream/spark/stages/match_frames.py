@@ -51,6 +51,8 @@ from millstream.spark.stages.ordered import SHARD, pack
 
 #: What rows are ordered by, where that is more than a time.
 BY: Final = "__by{}"
+#: The key of rows without one, where these are a partition of their own.
+KEYLESS: Final = "\0"
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
@@ -119,10 +121,8 @@ def readied(frame: DataFrame, recipe: Recipe, counted: str) -> DataFrame:
     frame.sparkSession.conf.set(PROVIDER, ROCKSDB)
     # Spark moves filters below withWatermark, where events that meet no condition would no longer
     # move the watermark. It does not move them below a count.
-    timeless = F.col(f"`{recipe.time}`").isNull()
-    keyless = (
-        reduce(or_, (F.col(f"`{name}`").isNull() for name in recipe.keys), F.lit(False)) & ~timeless
-    )
+    timeless = named(recipe.time).isNull()
+    keyless = reduce(or_, (named(name).isNull() for name in recipe.keys), F.lit(False)) & ~timeless
     counts = {"no_key": F.count_if(keyless), "no_time": F.count_if(timeless)}
     return frame.observe(
         counted,
@@ -164,6 +164,15 @@ def _check_watermark(frame: DataFrame, time: str) -> None:
         raise NoTime(msg, hint=f'call withWatermark("{time}", "10 seconds") on it first')
 
 
+def named(name: str) -> Column:
+    """Return the column of a name, whatever is in it."""
+    return F.col(_quoted(name))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 def schema_of(schema: StructType) -> Schema:
     """Return Spark's schema as one of ours."""
     return Schema(
@@ -175,14 +184,17 @@ def schema_of(schema: StructType) -> Schema:
 
 
 def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) -> DataFrame:
-    keys = [F.col(f"`{name}`") for name in recipe.keys]
-    timeless = F.col(f"`{recipe.time}`").isNull() if recipe.time else F.lit(False)
-    keyless = reduce(or_, (key.isNull() for key in keys), F.lit(False))
-    texts = ", ".join(f"cast(`{name}` as string)" for name in recipe.keys)
+    keys = [named(name) for name in recipe.keys]
+    timeless = named(recipe.time).isNull() if recipe.time else F.lit(False)
+    needed = [] if recipe.keyless else keys
+    keyless = reduce(or_, (key.isNull() for key in needed), F.lit(False))
+    texts = ", ".join(f"cast({_quoted(name)} as string)" for name in recipe.keys)
     hashed = F.expr(f"cast(pmod(xxhash64({texts}), {shards}) as int)")
     columns = [
         (hashed if keys else F.lit(0)).alias(SHARD),
-        _key(keys).alias(KEY),
+        F.coalesce(_key(keys), F.lit(KEYLESS)).alias(KEY)
+        if recipe.keyless
+        else _key(keys).alias(KEY),
         # A plain timestamp: the watermark must not stick to a column that is packed.
         F.expr(f"timestamp_micros(unix_micros({_moment(recipe)}))").alias(TIME),
         *(F.expr(sql).alias(f"__mask{place}") for place, sql in enumerate(recipe.masks)),
@@ -197,10 +209,10 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
     columns += [F.expr(one.sql).alias(BY.format(at)) for at, one in enumerate(recipe.order)]
     if recipe.asks_python:
         columns.append(
-            F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)).alias(ROW)
+            F.struct(*(named(name) for name in frame.columns if name != PLACE)).alias(ROW)
         )
     wanted = [f"__mask{place} <> 0" for place in range(len(recipe.masks))]
-    record = F.to_json(F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)))
+    record = F.to_json(F.struct(*(named(name) for name in frame.columns if name != PLACE)))
     if recipe.letters:
         columns.append(F.when(timeless, "no time").when(keyless, "no key").alias(DEAD))
         columns.append(record.alias(JSON))
@@ -220,7 +232,7 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
 
 
 def _moment(recipe: Recipe) -> str:
-    return f"`{recipe.time}`" if recipe.time else "cast(null as timestamp)"
+    return _quoted(recipe.time) if recipe.time else "cast(null as timestamp)"
 
 
 def _numbered(rows: DataFrame, recipe: Recipe) -> DataFrame:
@@ -250,7 +262,7 @@ def _content(frame: DataFrame) -> Column:
     columns = [
         F.to_json(F.struct(one)) if _has_map(frame.schema[name].dataType) else one
         for name in frame.columns
-        for one in [F.col(f"`{name}`")]
+        for one in [named(name)]
     ]
     return F.xxhash64(*columns)
 
@@ -264,8 +276,9 @@ def _row_columns(frame: DataFrame, recipe: Recipe) -> tuple[str, ...]:
 
     One that is the key, and a text, comes as the key.
     """
-    text = len(recipe.keys) == 1 and frame.schema[recipe.keys[0]].dataType == StringType()
-    spelled = (recipe.keys[0], f"`{recipe.keys[0]}`") if text else ()
+    alone = len(recipe.keys) == 1 and not recipe.keyless
+    text = alone and frame.schema[recipe.keys[0]].dataType == StringType()
+    spelled = (recipe.keys[0], _quoted(recipe.keys[0])) if text else ()
     return tuple(
         KEY if sql in spelled else f"__out{place}" for place, sql in enumerate(recipe.rows)
     )
@@ -273,7 +286,7 @@ def _row_columns(frame: DataFrame, recipe: Recipe) -> tuple[str, ...]:
 
 def _unmarked(frame: DataFrame, sql: str) -> Column:
     """Return an expression; a copy of the time column without the watermark that it carries."""
-    names = {spelled for name in marked(frame) for spelled in (name, f"`{name}`")}
+    names = {spelled for name in marked(frame) for spelled in (name, _quoted(name))}
     return F.expr(f"timestamp_micros(unix_micros({sql}))" if sql in names else sql)
 
 

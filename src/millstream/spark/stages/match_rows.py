@@ -180,7 +180,7 @@ class ShardMatcher:
         if piece.function == "match_number" and found.numbers is None:
             return pa.nulls(len(found), kind)
         value = None if piece.value is None else f"__out{plan.rows[piece.value]}"
-        return compute(piece, found, value, kind, plan.automaton.blocks)
+        return compute(piece, found, value, kind, plan.automaton.blocks, whole)
 
 
 def _whole(rows: pa.Table) -> pa.Table:
