@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millstream.errors import DuplicateName, InvalidSql, UnknownColumn
-from millstream.spark.match import sql
+from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.spark.match import match, sql
 
 pytestmark = pytest.mark.integration
 
@@ -111,3 +112,17 @@ def test_any_order_missing_keys_and_hostile_names(spark: SparkSession) -> None:
         sql(spark, bare.replace("hostile", "(SELECT 1 AS a, 2 AS a)"))
     with pytest.raises(UnknownColumn, match='"other" in PARTITION BY'):
         sql(spark, query.replace("`Select`", "other").format(order=""))
+
+
+def test_the_patterns_of_a_phenomenon_may_emit_different_columns(spark: SparkSession) -> None:
+    events = "SELECT id AS x, timestamp_seconds(id) AS at FROM range(1, 4)"
+    up = Pattern("up").begin("a", "x > 2").emit("a.x as peak")
+    down = Pattern("down").begin("b", "x < 2").emit("'low' as what, b.x as peak")
+    bobo = Pattern("bobo").begin("a", "x = 1").not_next("b", "x = 9").next("c", "x = 3")
+    both = Phenomenon("both", (up, down, bobo.emit("c.x as peak").like_bobocep()))
+    found = match(spark.sql(events), both, shards=1).drop("at").collect()
+    assert sorted(map(tuple, found), key=str) == [
+        (1, "low", "down"),
+        (3, None, "bobo"),
+        (3, None, "up"),
+    ]

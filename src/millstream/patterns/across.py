@@ -40,6 +40,8 @@ def _whole(pattern: Pattern) -> Iterator[str]:
         yield f"{called} skips: which runs a match drops depends on matches on other devices"
     if pattern.one_at_a_time:
         yield f"{called} is a singleton: another device may have begun a run of the same key"
+    if pattern.rules is not None:
+        yield f"{called} has BoboCEP's rules: a negated block takes an event, which may be elsewhere"
     if pattern.late:
         yield f"{called} reports timeouts: a run may have gone on on another device"
 
@@ -77,7 +79,7 @@ def inexact(pattern: Pattern) -> tuple[str, ...]:
             )
         if len(block.body) > 1:
             found.append(f"{called} has alternatives: which one began first may be known too late")
-        if block.within is not None:
+        if block.within is not None or block.between is not None:
             found.append(
                 f"{called} has a within of its own: "
                 "it counts from the last event that a device has seen"

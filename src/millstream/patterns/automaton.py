@@ -412,9 +412,13 @@ def skipped(automaton: Automaton, match: Match) -> int:
     assert automaton.skip.block is not None
     blocks = automaton.blocks_of(automaton.skip.block)
     events = [event.number for block, event in match.history if block in blocks]
+    found = min(events, default=0) if automaton.skip.kind == "to_first" else max(events, default=0)
+    if automaton.skip.or_fail and (not events or found == match.start):
+        msg = f'a match cannot skip to block "{automaton.skip.block}"'
+        hint = "it has no event of the block, or begins with it: leave or_fail out"
+        raise ConditionFailed(msg, hint=hint)
     if not events:
         return match.start + 1 if automaton.prefers else 0
-    found = min(events) if automaton.skip.kind == "to_first" else max(events)
     return max(found, match.start + 1) if automaton.prefers else found
 
 

@@ -40,6 +40,8 @@ class Block:
     inner: Contiguity = "relaxed"
     until: tuple[Condition, ...] = ()
     within: timedelta | None = None
+    #: How long after each other the events of a loop come at most.
+    between: timedelta | None = None
     shown: bool = True
     where: Where | None = field(default=None, compare=False, repr=False)
 

@@ -21,14 +21,17 @@ def check(pattern: Pattern) -> None:
     first = pattern.blocks[0]
     if first.negated:
         raise _impossible(first, "is negated and the first", "begin with what starts a run")
-    if all(block.nullable for block in pattern.blocks):
-        fact = f"{called} has no block that must match"
-        raise ImpossiblePattern(fact, hint="at least one must not be optional", where=pattern.where)
+    if all(block.negated for block in pattern.blocks):
+        fact = f"{called} has no block that takes an event"
+        raise ImpossiblePattern(fact, hint="add one that is not negated", where=pattern.where)
     last = next(
         (block for block in ending(pattern) if block.negated and block.contiguity == "relaxed"),
         None,
     )
-    if last is not None and pattern.span is None:
+    for block in all_blocks(pattern.blocks):
+        if block.negated and block.within is not None and block is not pattern.blocks[-1]:
+            raise _impossible(block, "is negated with a time, and not the last", "leave within out")
+    if last is not None and pattern.span is None and last.within is None:
         raise _impossible(
             last,
             "is negated and may be the last, without a time",
@@ -97,7 +100,10 @@ def _impossible(block: Block, fact: str, hint: str) -> FlowError:
 
 def endless(pattern: Pattern) -> Iterator[str]:
     """Yield why the runs of a pattern may live for ever."""
-    waits = any(block.contiguity != "strict" for block in pattern.blocks[1:])
+    waits = any(
+        block.contiguity != "strict" and not (block.negated and block.within)
+        for block in pattern.blocks[1:]
+    )
     loops = any(block.loops and block.most is None for block in all_blocks(pattern.blocks))
     if pattern.span is None and (waits or loops) and not pattern.one_at_a_time:
         why = "waits for an event that may never come" if waits else "has a loop without an end"

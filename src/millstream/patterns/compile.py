@@ -43,7 +43,7 @@ def compile_pattern(
         PatternError: The pattern can never match, or a condition cannot be tested.
         UnknownColumn: A condition reads a column that is not in `schema`.
     """
-    if compat == "bobocep":
+    if "bobocep" in (compat, pattern.rules):
         from millstream.patterns.bobocep import compile_bobocep
 
         return compile_bobocep(pattern, schema)
@@ -142,7 +142,9 @@ class Build:
             self.parts.blocks[way.take].name for way in ways if way.take is not None
         )
         limits = [edge.before for edge in edges]
-        if pending or not limits or None in limits:
+        if pending:
+            patience = self.finder.patience_of(key, [way.target for way in ways])
+        elif not limits or None in limits:
             patience = None
         else:
             patience = max(limit for limit in limits if limit is not None)

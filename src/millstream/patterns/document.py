@@ -58,6 +58,11 @@ def read_pattern(stage: Entry) -> Pattern:
         pattern = pattern.halt(condition)
     pattern = pattern.singleton() if stage.flag("singleton") else pattern
     pattern = pattern.timeouts() if stage.flag("timeouts") else pattern
+    if (rules := stage.text("rules")) is not None:
+        if rules != "bobocep":
+            fact = f'"rules" of {stage.title} is "{rules}"'
+            raise NotLoadable(fact, hint='expected "bobocep", or nothing', where=stage.where)
+        pattern = pattern.like_bobocep()
     skip = stage.text("skip")
     return pattern if skip is None else _skipping(stage, pattern, skip)
 
@@ -82,10 +87,10 @@ def _skipping(stage: Entry, pattern: Pattern, skip: str) -> Pattern:
             return pattern.skip_to_next()
         case ["past", "last"]:
             return pattern.skip_past_last()
-        case ["to", "first", block]:
-            return pattern.skip_to_first(block)
-        case ["to", "last", block]:
-            return pattern.skip_to_last(block)
+        case ["to", "first", block, *rest] if rest in ([], ["or", "fail"]):
+            return pattern.skip_to_first(block, or_fail=bool(rest))
+        case ["to", "last", block, *rest] if rest in ([], ["or", "fail"]):
+            return pattern.skip_to_last(block, or_fail=bool(rest))
     fact = f'"skip" of {stage.title} is "{skip}"'
     hint = 'expected "to next", "past last", "to first block" or "to last block"'
     raise NotLoadable(fact, hint=hint, where=stage.where)
@@ -117,7 +122,7 @@ def _block(pattern: Pattern, entry: Entry) -> Pattern:
         inner = Pattern.either(*(_sequence(entry, one, entry.title) for one in either.value))
     add: Callable[..., Pattern] = getattr(pattern, kind)
     if kind.startswith("not_"):
-        return add(name, conditions)
+        return add(name, conditions, within=within) if within else add(name, conditions)
     content = inner if inner is not None else conditions
     first = name if name is not None or inner is None else inner
     return _options(add(first, None if first is inner else content, within=within), entry)
@@ -135,10 +140,13 @@ def _refuse_python(entry: Entry) -> None:
 
 def _options(pattern: Pattern, entry: Entry) -> Pattern:
     least, times = entry.whole("at_least"), _times(entry)
+    within = entry.text("times_within")
     if times:
-        pattern = pattern.times(*times)
+        pattern = pattern.times(*times, within=within)
+    elif least == 0:
+        pattern = pattern.zero_or_more(within=within)
     elif least is not None:
-        pattern = pattern.zero_or_more() if least == 0 else pattern.times_or_more(least)
+        pattern = pattern.times_or_more(least, within=within)
     for flag in _FLAGS:
         if entry.flag(flag):
             pattern = getattr(pattern, flag)()
@@ -186,13 +194,14 @@ def _whole(pattern: Pattern, *, emit: str | None = None) -> Tree:
     tree["skip"] = None if pattern.skip.kind == "none" else _skip(pattern)
     tree["singleton"], tree["timeouts"] = pattern.one_at_a_time or None, pattern.late or None
     tree["precondition"], tree["halt"] = _conditions(pattern.required), _conditions(pattern.halting)
-    tree["emit"] = emit
+    tree["rules"], tree["emit"] = pattern.rules, emit
     return {key: value for key, value in tree.items() if value is not None}
 
 
 def _skip(pattern: Pattern) -> str:
     kind = "to next" if pattern.skip.kind == "next" else pattern.skip.kind.replace("_", " ")
-    return kind if pattern.skip.block is None else f"{kind} {pattern.skip.block}"
+    fails = " or fail" if pattern.skip.or_fail else ""
+    return kind if pattern.skip.block is None else f"{kind} {pattern.skip.block}{fails}"
 
 
 def _written(block: Block, *, first: bool) -> Tree:
@@ -205,6 +214,7 @@ def _written(block: Block, *, first: bool) -> Tree:
     tree |= _quantifier(block)
     tree["until"] = _conditions(block.until)
     tree["within"] = None if block.within is None else durations.format(block.within)
+    tree["times_within"] = None if block.between is None else durations.format(block.between)
     return {key: value for key, value in tree.items() if value is not None or key == kind}
 
 

@@ -19,7 +19,8 @@ def check_landings(automaton: Automaton, found: Found) -> None:
         ConditionFailed: A match has no row of the variable, or the row is its first.
     """
     skip = automaton.skip
-    if not automaton.prefers or skip.block is None or not len(found):
+    wanted = automaton.prefers or skip.or_fail
+    if not wanted or skip.block is None or not len(found):
         return
     places = _places(found, automaton.blocks_of(skip.block), skip)
     hint = "skip past the last row, to the next one, or to a variable behind the first row"

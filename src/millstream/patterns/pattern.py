@@ -37,9 +37,12 @@ class Skip:
 
     kind: Literal["none", "next", "past_last", "to_first", "to_last"] = "none"
     block: str | None = None
+    #: Whether a match without the block, or that begins with it, is an error.
+    or_fail: bool = False
 
     def __str__(self) -> str:
-        return f"{self.kind.replace('_', ' ')}{'' if self.block is None else ' of ' + self.block}"
+        block = "" if self.block is None else f" of {self.block}"
+        return f"{self.kind.replace('_', ' ')}{block}{' or fail' if self.or_fail else ''}"
 
 
 NO_SKIP: Final = Skip()
@@ -71,6 +74,7 @@ class Pattern:
     keys: tuple[str, ...] | None = None
     output: str | None = None
     late: bool = False
+    rules: Literal["bobocep"] | None = None
     where: errors.Where | None = field(default=None, compare=False, repr=False)
 
     # Blocks
@@ -115,12 +119,15 @@ class Pattern:
         """
         return self._add(name, condition, "strict", None, negated=True)
 
-    def not_followed_by(self, name: str, condition: Conditions) -> Pattern:
+    def not_followed_by(
+        self, name: str, condition: Conditions, *, within: Length | None = None
+    ) -> Pattern:
         """Add a condition that no event may meet before the next block matches.
 
-        As the last block it needs `within`: the pattern then matches when the time is up.
+        As the last block it needs `within`, its own or the pattern's: the pattern then matches when
+        that time is up. Its own is counted from the event before.
         """
-        return self._add(name, condition, "relaxed", None, negated=True)
+        return self._add(name, condition, "relaxed", within, negated=True)
 
     @staticmethod
     def either(*patterns: Pattern) -> Pattern:
@@ -139,8 +146,14 @@ class Pattern:
         """Make the last block optional."""
         return self._change("is optional", optional=True)
 
-    def times(self, least: int, most: int | None = None) -> Pattern:
-        """Take the last block `least` times, or `least` to `most` times."""
+    def times(
+        self, least: int, most: int | None = None, *, within: Length | None = None
+    ) -> Pattern:
+        """Take the last block `least` times, or `least` to `most` times.
+
+        With `within`, each event of the loop comes less than that after the one before. It is the
+        same for other loops.
+        """
         most = least if most is None else most
         self._check_times(most)
         whole = isinstance(least, int) and isinstance(most, int)
@@ -148,30 +161,36 @@ class Pattern:
             fact = f"is taken {least} to {most} times"
             hint = "give whole numbers, the lower one first: times(2, 4)"
             raise self._mistake(errors.InvalidOption, fact, hint=hint)
-        if least == 0:
-            return self._change("loops", least=1, most=most, optional=True)
-        return self._change("loops", least=least, most=most)
+        return self._looping(
+            max(1, least), most, within, optional=self._last.optional or least == 0
+        )
 
     def _check_times(self, count: int) -> None:
         if isinstance(count, int) and count > MOST_TIMES:
             hint = f"at most {MOST_TIMES:,}: each run keeps its events; count more in a window"
             raise self._mistake(errors.InvalidOption, f"is taken {count:,} times", hint=hint)
 
-    def one_or_more(self) -> Pattern:
+    def _looping(
+        self, least: int, most: int | None, within: Length | None, *, optional: bool
+    ) -> Pattern:
+        span = None if within is None else _positive(within, f"the loop of {self._last_name}")
+        return self._change("loops", least=least, most=most, optional=optional, between=span)
+
+    def one_or_more(self, *, within: Length | None = None) -> Pattern:
         """Take the last block once or more often."""
-        return self._change("loops", least=1, most=None)
+        return self._looping(1, None, within, optional=self._last.optional)
 
-    def zero_or_more(self) -> Pattern:
+    def zero_or_more(self, *, within: Length | None = None) -> Pattern:
         """Take the last block any number of times, or not at all."""
-        return self._change("loops", least=1, most=None, optional=True)
+        return self._looping(1, None, within, optional=True)
 
-    def times_or_more(self, least: int) -> Pattern:
+    def times_or_more(self, least: int, *, within: Length | None = None) -> Pattern:
         """Take the last block `least` times or more often."""
         self._check_times(least)
         if not isinstance(least, int) or least < 1:
             hint = "give a whole number above 0"
             raise self._mistake(errors.InvalidOption, f"is taken {least} times or more", hint=hint)
-        return self._change("loops", least=least, most=None)
+        return self._looping(least, None, within, optional=self._last.optional)
 
     def greedy(self) -> Pattern:
         """Offer no event to the next block that the last block, a loop, can take."""
@@ -195,7 +214,7 @@ class Pattern:
 
     def until(self, condition: Conditions) -> Pattern:
         """Let the last block, a loop, take no more events once one meets `condition`."""
-        self._check_loop('has an "until"', leaf=True)
+        self._check_loop('has an "until"')
         conditions = _conditions(condition, f'"until" of {self._last_name}')
         return self._change("has an until", until=conditions)
 
@@ -239,13 +258,20 @@ class Pattern:
         """Let a match drop all runs that began before its end: matches do not overlap."""
         return replace(self, skip=Skip("past_last"))
 
-    def skip_to_first(self, block: str) -> Pattern:
-        """Let a match drop the runs that began before the first event of `block`."""
-        return replace(self, skip=Skip("to_first", self._known(block)))
+    def skip_to_first(self, block: str, *, or_fail: bool = False) -> Pattern:
+        """Let a match drop the runs that began before the first event of `block`.
 
-    def skip_to_last(self, block: str) -> Pattern:
+        A match without such an event drops none or, with `or_fail`, stops the query.
+        """
+        return replace(self, skip=Skip("to_first", self._known(block), or_fail))
+
+    def skip_to_last(self, block: str, *, or_fail: bool = False) -> Pattern:
         """Let a match drop the runs that began before the last event of `block`."""
-        return replace(self, skip=Skip("to_last", self._known(block)))
+        return replace(self, skip=Skip("to_last", self._known(block), or_fail))
+
+    def like_bobocep(self) -> Pattern:
+        """Match by the rules of BoboCEP, for patterns that come from there."""
+        return replace(self, rules="bobocep")
 
     def emit(self, output: str) -> Pattern:
         """Emit these columns for a match: "origin, first.at as began, count(worse.*) as n"."""

@@ -165,10 +165,7 @@ def recipe(
     patterns = pattern.patterns if isinstance(pattern, Phenomenon) else (pattern,)
     keys = _keys(patterns, schema, key)
     found = [_compiled(one, schema, keys, emit, strict) for one in patterns]
-    names = {tuple(name.lower() for name in outputs.names) for _, outputs in found}
-    if len(names) > 1:
-        msg = f'the patterns of phenomenon "{_name(pattern)}" emit different columns'
-        raise PatternError(msg, hint="let all of them emit the same names", where=here())
+    found = _aligned(found)
     late, named = any(one.late for one in patterns), isinstance(pattern, Phenomenon)
     made = replace(_joined(found, keys, time), late=late, named=named, letters=letters)
     _check_names(made)
@@ -219,8 +216,25 @@ def _with_columns(found: Recognition, schema: Schema) -> Outputs:
     return Outputs(columns, tuple(pieces), tuple(values), found.outputs.lags)
 
 
-def _name(pattern: Pattern | Phenomenon) -> str:
-    return pattern.name or "pattern"
+#: The SQL of a column that a pattern of a phenomenon does not emit, while others do.
+_NOTHING: Final = "NULL"
+
+
+def _aligned(found: list[tuple[Automaton, Outputs]]) -> list[tuple[Automaton, Outputs]]:
+    """Return patterns that all have the columns of any: what one does not emit is missing there."""
+    names: dict[str, str] = {}
+    for _, outputs in found:
+        for name in outputs.names:
+            names.setdefault(name.lower(), name)
+    return [
+        (automaton, replace(outputs, columns=_with_all(outputs, names)))
+        for automaton, outputs in found
+    ]
+
+
+def _with_all(outputs: Outputs, names: dict[str, str]) -> tuple[Output, ...]:
+    own = {output.name.lower(): output for output in outputs.columns}
+    return tuple(own.get(key, Output(name, _NOTHING)) for key, name in names.items())
 
 
 def _keys(
@@ -329,6 +343,7 @@ def described(pattern: Pattern) -> dict[str, Any]:
         "key": None if pattern.keys is None else list(pattern.keys),
         "emit": pattern.output,
         "timeouts": pattern.late,
+        "rules": pattern.rules,
     }
     return {name: fact for name, fact in facts.items() if fact not in (None, [], False)}
 
@@ -346,6 +361,7 @@ def _block(block: Block) -> dict[str, Any]:
         "inner": None if block.inner == "relaxed" else block.inner,
         "until": [_condition_text(one) for one in block.until],
         "within": None if block.within is None else durations.format(block.within),
+        "times_within": None if block.between is None else durations.format(block.between),
     }
     return {name: fact for name, fact in facts.items() if fact not in (None, [], False, "")}
 
@@ -359,8 +375,8 @@ def _condition_text(condition: Condition) -> str:
 def output_schema(made: Recipe, schema: Schema) -> Schema:
     """Return the columns of the results, with types where they are plain to see."""
     fields = [
-        Field(output.name, _type_of(output, made, schema))
-        for output in made.plans[0].outputs.columns
+        Field(output.name, _type_of(place, made, schema))
+        for place, output in enumerate(made.plans[0].outputs.columns)
     ]
     known = {field.name.lower() for field in fields}
     extra = {
@@ -374,12 +390,14 @@ def output_schema(made: Recipe, schema: Schema) -> Schema:
     return Schema(tuple(fields))
 
 
-def _type_of(output: Output, made: Recipe, schema: Schema) -> str | None:
-    """Return the type of an output that is one piece and no more."""
-    pieces = made.plans[0].outputs.pieces
+def _type_of(place: int, made: Recipe, schema: Schema) -> str | None:
+    """Return the type of an output that is one piece and no more, of the first that emits it."""
+    plans = [plan for plan in made.plans if plan.outputs.columns[place].sql != _NOTHING]
+    outputs = (plans or made.plans)[0].outputs
+    output, pieces = outputs.columns[place], outputs.pieces
     for number, piece in enumerate(pieces):
         if output.sql == PIECE.format(number):
-            sql = None if piece.value is None else made.plans[0].outputs.sql_of(piece.value)
+            sql = None if piece.value is None else outputs.sql_of(piece.value)
             return piece_type(piece, None if sql is None else expressions.type_of(sql, schema))
     return None
 

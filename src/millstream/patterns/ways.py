@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from millstream.patterns.blocks import Block, Contiguity
+from millstream.patterns.blocks import Block, Contiguity, all_blocks, leaves
 from millstream.patterns.checks import check_sight
 from millstream.patterns.conditions import Owner
 from millstream.patterns.parts import Guard, Parts, micros
@@ -107,11 +107,25 @@ class Ways:
         self._loops: list[Block] = []
         self._guards: dict[int, tuple[Guard, Guard]] = {}
         self._waits: dict[tuple[object, ...], Wait] = {}
+        #: How long what a negated block forbids must not come, if it is the last.
+        self._limits: dict[Guard, int] = {}
+        self._ended: dict[int, list[Block]] = {}
 
     def at_start(self) -> list[Way]:
         """Return the ways to begin a run."""
         start = self._place_ways(self._then(self.pattern.blocks, 0, ()))
         return [way for way in start if way.take is not None]
+
+    def patience_of(
+        self, key: tuple[object, ...], targets: Iterable[tuple[object, ...] | None]
+    ) -> int | None:
+        """Return how long after its last event a run in a pending state matches, if it says so."""
+        found: list[int] = []
+        for one in (key, *targets):
+            if one in self.pending:
+                barriers: Any = one[1]
+                found += [self._limits[guard] for _, guard in barriers if guard in self._limits]
+        return min(found, default=None)
 
     def of_state(self, key: tuple[object, ...]) -> list[Way]:
         if key[0] == "at":
@@ -197,6 +211,8 @@ class Ways:
             once = once | {self._taken(block)} if block.contiguity == "strict" else once
             if block.contiguity == "relaxed":
                 barriers = barriers | {("not", self._taken(block))}
+            if (limit := micros(block.within)) is not None:
+                self._limits[self._taken(block)] = limit
             return self._sequence_ways(sequence, at + 1, None, after, barriers, once)
         rest = self._then(sequence, at + 1, after)
         own = block.contiguity if contiguity is None else contiguity
@@ -303,26 +319,44 @@ class Ways:
             ways = self._inside(body[0], wait.contiguity, wait)
         else:
             ways = self._either_ways(wait)
-        limit = micros(wait.block.within)
-        if limit is None:
+        spans = (wait.block.within, wait.block.between if wait.inner else None)
+        limits = [limit for limit in map(micros, spans) if limit is not None]
+        if not limits:
             return ways
-        return [replace(way, before=_lower(way.before, limit)) for way in ways]
+        return [replace(way, before=_lower(way.before, min(limits))) for way in ways]
 
     def _inside(self, sequence: tuple[Block, ...], contiguity: Contiguity, wait: Wait) -> list[Way]:
         return taking(self._sequence_ways(sequence, 0, contiguity, wait.after, wait.barriers))
 
     def _leaf_ways(self, wait: Wait) -> list[Way]:
         takes, until = self.guards_of(wait.block)
-        stop = Guard(forbid=until.need)
-        taking = Way(takes.also(stop), self.parts.number(wait.block), _key(wait.after))
-        passing = self._passing(wait, stop if wait.inner else Guard(), [takes])
+        stop, around = Guard(forbid=until.need), self._until_around(wait.block)
+        taken = takes.also(stop).also(around)
+        taking = Way(taken, self.parts.number(wait.block), _key(wait.after))
+        passing = self._passing(wait, (stop if wait.inner else Guard()).also(around), [takes])
         return [*wait.past([taking]), *passing]
+
+    def _until_around(self, block: Block) -> Guard:
+        """Return that an event ends none of the groups around a block: none waits past its end."""
+        if not self._ended:
+            self._ended = {
+                id(leaf): [
+                    group for group in groups if any(leaf is one for one in leaves((group,)))
+                ]
+                for groups in [
+                    [one for one in all_blocks(self.pattern.blocks) if one.until and one.body]
+                ]
+                for leaf in leaves(self.pattern.blocks)
+            }
+        tests = [self.guards_of(group)[1].need for group in self._ended.get(id(block), ())]
+        return Guard(forbid=frozenset().union(*tests))
 
     def _either_ways(self, wait: Wait) -> list[Way]:
         """Return the ways into alternatives: the run waits for all of them at once."""
         ways = [way for body in wait.block.body for way in self._inside(body, "strict", wait)]
         takes = [way.guard for way in ways if way.take is not None]
-        return [*ways, *self._passing(replace(wait, inner=False), Guard(), takes)]
+        stop = Guard(forbid=self.guards_of(wait.block)[1].need)
+        return [*ways, *self._passing(replace(wait, inner=False), stop, takes)]
 
     def _passing(self, wait: Wait, guard: Guard, takes: list[Guard]) -> list[Way]:
         """Return the ways to pass over an event, while a block is waited for."""

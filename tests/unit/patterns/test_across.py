@@ -45,6 +45,7 @@ OPTIONS = {
     "skip_past_last": (A.skip_past_last(), ['pattern "p" skips']),
     "skip_to_first": (LOOP.skip_to_first("b"), ['pattern "p" skips']),
     "skip_to_last": (LOOP.skip_to_last("b"), ['pattern "p" skips']),
+    "like_bobocep": (A.followed_by(*B).like_bobocep(), ['pattern "p" has BoboCEP\'s rules']),
     "emit": (A.emit("a.x as x"), []),
     "timeouts": (A.followed_by(*B).timeouts(), ['pattern "p" reports timeouts']),
 }

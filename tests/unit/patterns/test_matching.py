@@ -465,7 +465,11 @@ schema = Schema.parse("x int, at timestamp, e string, s struct<y: int>")
         (a.next("b", "sum(a.e) > 1"), InvalidCondition, 'and "e" is text and no number'),
         (a.next("b", "x > zzz.x"), UnknownBlock, '"zzz" is neither a block nor a column'),
         (Pattern(), ImpossiblePattern, "no blocks"),
-        (a.optional(), ImpossiblePattern, "no block that must match"),
+        (
+            a.not_followed_by("x", "e = 'x'", within="1 second").followed_by(*on("b")),
+            ImpossiblePattern,
+            "with a time, and not the last",
+        ),
         (
             a.not_followed_by("b", "x = 1"),
             ImpossiblePattern,
