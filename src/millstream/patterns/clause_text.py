@@ -201,6 +201,9 @@ def _subsets(words: list[str]) -> dict[str, tuple[str, ...]]:
             hint = "write SUBSET u = (a, b)"
             raise InvalidSql(f'SUBSET has "{" ".join(words)}"', hint=hint, where=here())
         end = words.index(")", at)
+        if words[at].lower() in found:
+            msg = f'SUBSET has "{words[at]}" twice'
+            raise InvalidSql(msg, hint="give each a name of its own", where=here())
         found[words[at].lower()] = tuple(
             word.lower() for word in words[at + 3 : end] if word != ","
         )

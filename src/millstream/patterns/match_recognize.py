@@ -24,6 +24,7 @@ from millstream.flow.site import here, meant
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import Block, Condition, leaves
 from millstream.patterns.checks import endless
+from millstream.patterns.clause_checks import check_calls, check_names, check_rows, check_unions
 from millstream.patterns.clause_text import ClauseText, MatchRecognize, cut_out
 from millstream.patterns.compile import Build
 from millstream.patterns.conditions import Owner, Reader, Test, read_test
@@ -129,6 +130,7 @@ class _Clause:
 
     def recognition(self) -> Recognition:
         arg = self.clause.args
+        self.check()
         keys = arg.get("partition_by") or ()
         computed = tuple(_computed(one) for one in keys if not _is_column(one))
         partition = tuple(
@@ -156,6 +158,16 @@ class _Clause:
             "UNMATCHED" in said,
             computed,
         )
+
+    def check(self) -> None:
+        """Refuse what SQL forbids, before anything is made of it."""
+        arg = self.clause.args
+        measures = [one.this for one in arg.get("measures") or ()]
+        define = arg.get("define") or ()
+        for tree in (*define, *measures):
+            check_calls(tree.this if isinstance(tree, exp.Alias) else tree, self.mistake)
+        check_names([one.alias for one in define], [one.alias for one in measures], self.mistake)
+        check_rows(self.rows_said(), self.row_pattern({}), self.mistake)
 
     @property
     def table(self) -> str:
@@ -338,11 +350,8 @@ class _Clause:
         return None if any(node.op == "sql" for node in nodes) else found
 
     def unions(self, names: dict[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+        check_unions(self.text.subsets, list(names), self.mistake)
         for union, members in self.text.subsets.items():
-            unknown = [name for name in members if name not in names]
-            if unknown:
-                fact = f'has "{unknown[0]}" in SUBSET, not in its PATTERN'
-                raise self.mistake(UnknownBlock, fact, "name its variables")
             names[union] = frozenset().union(*(names[name] for name in members))
         return names
 

@@ -17,7 +17,7 @@ from millstream.patterns.conditions import EARLIER, LAST_BACK, Reader
 from millstream.patterns.further import gathers
 from millstream.patterns.gathered import LABEL, NUMBER, PLACE
 from millstream.patterns.literals import literal
-from millstream.patterns.outputs import Collector, Piece, of_match, rewritten
+from millstream.patterns.outputs import Collector, Piece, labelled, of_match, rewritten
 
 _ENDS: Final = ("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE")
 _AROUND: Final = ("PREV", "NEXT")
@@ -340,6 +340,7 @@ def _apart(
     argument: exp.Expr, function: str, back: int, collector: Collector, moved: tuple[int, int]
 ) -> exp.Expr:
     """Return what an expression with CLASSIFIER() is at a row: made of what its parts are there."""
+    Reader(collector.words, collector.owner).blocks_in(labelled(argument, collector), argument)
 
     def change(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Column) or collector.classified(node):

@@ -280,7 +280,7 @@ def of_match(tree: exp.Expr) -> bool:
 def _each(argument: exp.Expr, reader: Reader, collector: Collector) -> str:
     """Return SQL for the list of what an expression with CLASSIFIER() is for each event."""
     _check_alone(argument, argument, collector)
-    blocks = reader.blocks_in(_labelled(argument, collector), argument)
+    blocks = reader.blocks_in(labelled(argument, collector), argument)
     labels = collector.piece(Piece("list", blocks, classifies=True)).name
     lists = {labels: labels}
 
@@ -305,7 +305,7 @@ def _each(argument: exp.Expr, reader: Reader, collector: Collector) -> str:
     return f"transform(arrays_zip({', '.join(lists)}), z -> {said})"
 
 
-def _labelled(argument: exp.Expr, collector: Collector) -> exp.Expr:
+def labelled(argument: exp.Expr, collector: Collector) -> exp.Expr:
     """Return an expression in which CLASSIFIER(u) is a column of u."""
 
     def change(node: exp.Expr) -> exp.Expr:
