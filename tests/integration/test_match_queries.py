@@ -11,7 +11,7 @@ from millstream.errors import DuplicateName, InvalidSql, UnknownColumn
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.spark.match import match, sql
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.spark]
 
 VALUES = "(VALUES (1, 90), (2, 80), (3, 70), (4, 80)) AS t (id, v)"
 #: A valley: its rows' ids, and the labels of its rows.

@@ -77,15 +77,15 @@ def test_an_output_that_cannot_be_is_refused(emit, error, said):
         made(emit)
 
 
-def test_patterns_of_a_phenomenon_share_masks_and_values_and_agree_on_their_columns():
+def test_patterns_of_a_phenomenon_share_masks_and_values_and_have_all_columns():
     one = Pattern("one").begin("a", "x = 1").emit("a.y as y")
     two = Pattern("two").begin("a", "x = 2").next("b", "x > a.x").emit("b.y as y")
     found = recipe(Phenomenon("p", (one, two)), schema, time="at", key=())
     assert len(found.masks) == 1
     assert [(plan.word, plan.shift) for plan in found.plans] == [(0, 0), (0, 1)]
     assert found.names == ("y", "pattern", "at")
-    with pytest.raises(PatternError, match="different columns"):
-        recipe(Phenomenon("p", (one, two.emit("b.y as z"))), schema, time="at", key=())
+    other = recipe(Phenomenon("p", (one, two.emit("b.y as z"))), schema, time="at", key=())
+    assert other.names == ("y", "z", "pattern", "at")
 
 
 # Two matches: blocks a b b, and a; the values of their events are 1, 5, null and 7.
