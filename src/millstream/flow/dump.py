@@ -40,6 +40,18 @@ def dump(flow: Flow) -> str:
     return "".join(parts[:head]) + "".join("\n" + part for part in parts[head:])
 
 
+def dump_stage(flow: Flow, name: str) -> str:
+    """Return one stage of a flow as YAML.
+
+    Raises:
+        InvalidFunction: It calls a function, which YAML cannot hold.
+    """
+    stage = flow.stages[name]
+    if isinstance(stage, Source | Reads):
+        return str(yaml.dump({name: _source(stage)}, **_STYLE))
+    return str(yaml.dump({name: spelled(stage, flow).to_yaml(flow)}, **_STYLE))
+
+
 def dump_source(spec: SourceSpec) -> str:
     """Return what a source reads as YAML, which `yaml.load_source` makes an equal one of."""
     return str(yaml.dump(forms.given(spec.to_yaml()), **_STYLE))

@@ -51,7 +51,7 @@ _MARKER = (
 
 def svg(plan: Plan) -> str:
     """Return the plan as SVG text."""
-    return _Picture(plan).text()
+    return Picture(plan).text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Inside:
         return _HEADER + self.layout.boxes[entry].middle
 
 
-class _Picture:
+class Picture:
     """Places everything, then draws it."""
 
     def __init__(self, plan: Plan) -> None:
@@ -195,7 +195,7 @@ def _inside(flow: Flow, group: Group) -> _Inside:
     layout = place(
         sizes, edges, layers([*entries, *inner], edges), gap=_INNER_GAP, between=_INNER_BETWEEN
     )
-    title = text_width(group.name, _NAME) + text_width(_about(group), _SMALL) + 2 * 12 + 12
+    title = text_width(group.name, _NAME) + text_width(about(group), _SMALL) + 2 * 12 + 12
     width = max(layout.width + (_INNER_BETWEEN / 2 if inner else 0), title)
     axis = _HEADER + layout.boxes[group.output].middle
     return _Inside(
@@ -253,23 +253,32 @@ def _group_box(one: _Inside, box: Box) -> Iterator[str]:
     yield _rect(box, "group", corner=10)
     yield _text(box.x + 12, box.y + 20, one.group.name, "name")
     yield _text(
-        box.x + 12 + text_width(one.group.name, _NAME) + 10, box.y + 20, _about(one.group), "small"
+        box.x + 12 + text_width(one.group.name, _NAME) + 10, box.y + 20, about(one.group), "small"
     )
 
 
 def _group_content(flow: Flow, one: _Inside, box: Box) -> Iterator[str]:
-    moved = {name: _moved(inner, box) for name, inner in one.layout.boxes.items()}
-    for source, target in one.edges:
-        lanes = [_moved(lane, box) for lane in one.layout.lanes[source, target]]
-        yield _path(moved[source], moved[source].middle, lanes, moved[target], moved[target].middle)
-    last = moved[one.group.output]
-    yield f'<path class="edge" d="M{last.right:.1f} {last.middle:.1f}H{box.right:.1f}"/>'
+    yield from (path for _, _, path in stage_paths(one, box))
     for name, card in one.cards.items():
-        yield _rect(moved[name], "stateful" if flow.stages[name].state else "node")
-        yield from _written(card, moved[name])
+        at = moved(one.layout.boxes[name], box)
+        yield _rect(at, "stateful" if flow.stages[name].state else "node")
+        yield from _written(card, at)
 
 
-def _moved(inner: Box, box: Box) -> Box:
+def stage_paths(one: _Inside, box: Box) -> Iterator[tuple[str, str, str]]:
+    """Yield the lines inside a group's box: from which stage, to which, and the path."""
+    at = {name: moved(inner, box) for name, inner in one.layout.boxes.items()}
+    for source, target in one.edges:
+        lanes = [moved(lane, box) for lane in one.layout.lanes[source, target]]
+        path = _path(at[source], at[source].middle, lanes, at[target], at[target].middle)
+        yield source, target, path
+    last = at[one.group.output]
+    path = f'<path class="edge" d="M{last.right:.1f} {last.middle:.1f}H{box.right:.1f}"/>'
+    yield one.group.output, "", path
+
+
+def moved(inner: Box, box: Box) -> Box:
+    """Return a box inside a group's, in the coordinates of the whole."""
     left, right_end = box.x + inner.left, box.x + inner.right_end
     return Box(
         box.x + inner.x, box.y + _HEADER + inner.y, inner.width, inner.height, left, right_end
@@ -329,7 +338,7 @@ def _summary(plan: Plan) -> str:
     )
 
 
-def _about(group: Group) -> str:
+def about(group: Group) -> str:
     """Return what a group's title says besides its name."""
     if not group.stateful:
         return "no state"
