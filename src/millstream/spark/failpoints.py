@@ -1,4 +1,4 @@
-"""Named points at which a test can make the process die at once.
+"""Named points at which a test can make the process die at once, and the clock of a batch is read.
 
 `MILLSTREAM_FAIL_AT=decided:3` kills the process, as kill -9 would, the third
 time that it passes the point "decided". In one process, `watched` calls a function instead.
@@ -11,12 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from millstream.spark.batch_clock import note
+
 _passed: Counter[str] = Counter()
 _watchers: list[Callable[[str], None]] = []
 
 
 def passing(point: str) -> None:
     """Die here if a test asked for it."""
+    note(point)
     for seen in _watchers:
         seen(point)
     wanted = os.environ.get("MILLSTREAM_FAIL_AT")

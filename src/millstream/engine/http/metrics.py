@@ -48,6 +48,10 @@ def _watermark(group: GroupStatus) -> float | None:
     return None if group.watermark_ms is None else group.watermark_ms / 1000
 
 
+def _spent(job: JobStatus) -> Iterable[tuple[list[str], Any]]:
+    return [([one.name, cause], spent) for one in job.groups for cause, spent in one.spent.items()]
+
+
 def _placed(parts: Iterable[InboxStatus | CopyStatus]) -> Iterable[tuple[list[str], Any]]:
     return [([one.source, str(one.partition)], one) for one in parts]
 
@@ -77,6 +81,10 @@ _TABLE: Final[Sequence[tuple[str, tuple[str, ...], Of, Sequence[tuple[str, str, 
             ("state_rows", "Rows of state that it keeps", "state_rows"),
             ("watermark_timestamp_seconds", "Up to where event time has passed", _watermark),
         ),
+    ),
+    (
+        *("batch", ("group", "cause"), _spent),
+        (("cause_seconds_total", "Time that its batches have taken since then, by cause", float),),
     ),
     (
         *("source", ("source",), lambda job: [([name], one) for name, one in job.sources.items()]),

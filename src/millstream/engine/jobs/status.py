@@ -28,6 +28,8 @@ class GroupStatus(msgspec.Struct, frozen=True):
     lag_seconds: float = 0.0
     state_rows: int = 0
     finished: bool = False
+    #: Seconds of its batches since its driver was started, by cause.
+    spent: dict[str, float] = {}
 
 
 class SourceStatus(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ published, Spark commits the batch. State counts only once the commit names it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -21,6 +22,7 @@ from millstream.errors import InternalError, TakenOver
 from millstream.joblog import JobLog
 from millstream.journal import DeadLetter, JournalReader, journal_at
 from millstream.journal.plain import records
+from millstream.spark.batch_clock import BatchClock
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.late import Judge
@@ -69,6 +71,8 @@ class GroupSink:
     #: The job's log, if it has one: it decides which epochs exist.
     log: JobLog | None = None
     rows_out: int = 0
+    #: Where the time of its batches goes.
+    clock: BatchClock = field(default_factory=lambda: BatchClock(time.monotonic))
     error: BaseException | None = None
     _readers: dict[str, JournalReader] = field(default_factory=dict)
     _publishing: threading.Lock = field(default_factory=threading.Lock)
@@ -81,7 +85,8 @@ class GroupSink:
             with self._publishing:
                 if self._shut:
                     raise InternalError(f'group "{self.checkpoint.group}" publishes after its end')
-                self._publish(frame, batch)
+                with self.clock.running():
+                    self._publish(frame, batch)
         except BaseException as error:
             # Spark would only hand on its text; the flow's run shows the error itself.
             self.error = error
@@ -154,6 +159,7 @@ class GroupSink:
             self.mark_read(before)
         if self.turns is not None:
             self.turns.wait(self.checkpoint.id, self.reached(logged))
+            self.clock.passed("turn")
         frame, recorder = self._owned(frame, logged), self.recorder
         several = len(self.targets) + (recorder is not None) > 1
         if several:
@@ -161,6 +167,7 @@ class GroupSink:
         try:
             rows = frame.drop(HIDDEN_START, PLACE)
             written = [self._written(target, rows, epoch) for target in self.targets]
+            self.clock.passed("written")
             if recorder is not None:
                 self._take_down(frame, epoch, recorder)
             epoch.settle()

@@ -24,6 +24,7 @@ from millstream.flow.stages import EntryPoint, Written
 from millstream.journal import journal_at
 from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group, journal_read
+from millstream.spark.batch_clock import Spending
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Control
 from millstream.spark.io.moved import settle_in
@@ -57,6 +58,8 @@ class GroupStatistics:
     lag_seconds: float
     state_rows: int
     finished: bool
+    #: Seconds since it was started, by cause.
+    spent: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -89,6 +92,7 @@ class GroupQuery:
     _seen: str = ""
     _batch_seconds: float = 0.0
     _state_rows: int = 0
+    _spending: Spending = field(default_factory=Spending)
 
     def start(self) -> None:
         """Start the query where its checkpoint left off, unless the group has ended."""
@@ -219,6 +223,7 @@ class GroupQuery:
             lag_seconds=seconds,
             state_rows=self._state_rows,
             finished=self.finished,
+            spent=dict(self._spending.seconds),
         )
 
     def _count(self, recent: Sequence[Any]) -> None:
@@ -227,6 +232,7 @@ class GroupQuery:
             if progress["timestamp"] > self._seen:
                 self._seen = progress["timestamp"]
                 self.rows_in += sum(row["rows"] for row in progress["observedMetrics"].values())
+                self._spending.add(progress, self.sink.clock, cores(self.spark))
                 if "addBatch" in progress["durationMs"]:
                     self._batch_seconds = progress["durationMs"]["triggerExecution"] / 1000
                     self._state_rows = sum(

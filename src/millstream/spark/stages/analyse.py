@@ -53,6 +53,14 @@ def analyse(spark: SparkSession, plan: Plan, root: Path) -> Analysis:
         return Analysis(stubs.schemas, columns)
 
 
+def plain_types(analysis: Analysis) -> dict[str, dict[str, str]]:
+    """Return the columns of all stages and journals, with their types as Spark spells them."""
+    return {
+        name: {one.name: one.dataType.simpleString() for one in schema.fields}
+        for name, schema in analysis.schemas.items()
+    }
+
+
 def entry_schema(flow: Flow, name: str, schemas: Mapping[str, StructType]) -> StructType:
     """Return the columns of a journal that a group reads."""
     stage = flow.stages[name]

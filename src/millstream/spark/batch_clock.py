@@ -1,0 +1,126 @@
+"""Where the time of micro-batches goes: a clock that is read at the points which every batch passes.
+
+    Spark:  reading ─▶ planning ─▶ commit ─▶ our sink ─▶ commit
+    sink:                                    waiting ─▶ running ─▶ commit ─▶ publishing
+
+What is between two points is put down to the cause of the second. Points are those of `failpoints`:
+targets pass them between the same steps between which a test lets them die.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+READING, PLANNING, WAITING = "reading", "planning", "waiting"
+RUNNING, STATE, PUBLISHING, COMMIT = "running", "state", "publishing", "commit"
+#: In the order in which they come in a batch.
+CAUSES: Final = (READING, PLANNING, WAITING, RUNNING, STATE, PUBLISHING, COMMIT)
+
+_UP_TO: Final = {
+    "logged": PLANNING,
+    "turn": WAITING,
+    "staged": RUNNING,
+    "refused": PUBLISHING,
+    "logged-decision": COMMIT,
+    "decided": COMMIT,
+    "produced": PUBLISHING,
+    "committed": PUBLISHING,
+    "published": PUBLISHING,
+    "before-commit": PUBLISHING,
+}
+#: What Spark measures of a trigger, by cause.
+_SPARKS: Final = {
+    "latestOffset": READING,
+    "getBatch": READING,
+    "queryPlanning": PLANNING,
+    "walCommit": COMMIT,
+    "commitOffsets": COMMIT,
+}
+_OF_STATE: Final = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
+_here = threading.local()
+
+
+class BatchClock:
+    """Measures what the sink of a group does, in the thread that publishes a batch."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._last = 0.0
+        self._staged = False
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        """All batches so far, by cause."""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Read the clock at the points that are passed meanwhile."""
+        self._last, self._staged = self._now(), False
+        _here.clock = self
+        try:
+            yield
+        finally:
+            _here.clock = None
+
+    def passed(self, point: str) -> None:
+        """Put down the time since the last point to a cause; unknown points are no end of one."""
+        if point == "written":  # some targets have no points of their own
+            cause = PUBLISHING if self._staged else RUNNING
+        elif point in _UP_TO:
+            cause = _UP_TO[point]
+        else:
+            return
+        self._staged = point not in ("logged", "turn", "written")
+        now = self._now()
+        self.seconds[cause] += now - self._last
+        self._last = now
+
+
+def note(point: str) -> None:
+    """Read the clock of the batch that this thread publishes, if it does."""
+    clock = getattr(_here, "clock", None)
+    if clock is not None:
+        clock.passed(point)
+
+
+def spent(
+    durations_ms: Mapping[str, int], sink: Mapping[str, float], state_ms: float, tasks: int
+) -> dict[str, float]:
+    """Return the seconds of one trigger by cause.
+
+    Args:
+        durations_ms: What Spark has measured: `durationMs` of its progress.
+        sink: What our sink has measured of the same batch.
+        state_ms: The time of its stateful operators, of all tasks together.
+        tasks: How many tasks run at once, at most.
+    """
+    found: defaultdict[str, float] = defaultdict(float, sink)
+    for name, cause in _SPARKS.items():
+        found[cause] += durations_ms.get(name, 0) / 1000
+    if "addBatch" in durations_ms:
+        # What is neither ours nor named: Spark prepares the batch and calls us.
+        found[PLANNING] += max(0.0, durations_ms["addBatch"] / 1000 - sum(sink.values()))
+    state = min(found[RUNNING], state_ms / 1000 / max(1, tasks))
+    found[STATE] += state
+    found[RUNNING] -= state
+    return {cause: found[cause] for cause in CAUSES if found[cause] > 0}
+
+
+class Spending:
+    """The time of all batches of a query so far, by cause."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._sink: dict[str, float] = {}
+
+    def add(self, progress: Any, clock: BatchClock, tasks: int) -> None:
+        """Add a trigger, as Spark reports its progress."""
+        durations, before = progress["durationMs"], self._sink
+        if "addBatch" in durations:
+            self._sink = dict(clock.seconds)
+        ours = {name: one - before.get(name, 0.0) for name, one in self._sink.items()}
+        state_ms = sum(one[name] for one in progress["stateOperators"] for name in _OF_STATE)
+        for cause, seconds in spent(durations, ours, state_ms, tasks).items():
+            self.seconds[cause] = round(self.seconds.get(cause, 0.0) + seconds, 3)
