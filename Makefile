@@ -2,7 +2,7 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-edge kafka quick test check lowest format bench soak prove sim fuzz fuzz-records fuzz-crash sdk lock release clean
+.PHONY: help setup demo demo-edge kafka quick test check lowest format bench pictures soak prove sim fuzz fuzz-records fuzz-crash sdk lock release clean
 
 BIN := .venv/bin
 CODE := src tests sdk scripts examples benchmarks
@@ -10,14 +10,14 @@ CODE := src tests sdk scripts examples benchmarks
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## fetch uv, make .venv from the lock file, find Java 17+ (or install it)
+setup: ## fetch uv, make .venv from the lock file, find Java 17+ (or install it), build the console
 	@scripts/bootstrap
 
 demo: setup ## run a real flow on real data, with a crash and a switch in the middle
 	@PYTHONPATH=. $(BIN)/python examples/flights/demo.py
 
 test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one at a time)
-	@scripts/bootstrap postgres network mqtt servers
+	@scripts/bootstrap postgres network mqtt browser servers
 	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 demo-edge: setup ## run watchers on three devices that are killed and cut off, and a flow that counts what they find
@@ -29,12 +29,13 @@ quick: setup ## the daily round: what needs no Spark and no other process, in un
 kafka: setup ## run a Kafka broker at 127.0.0.1:9092 for trying (PORT=9093 for another port)
 	@$(BIN)/python -m millstream.testing.kafka --port $(or $(PORT),9092)
 
-check: setup ## format, lint, types and rooms
+check: setup ## format, lint, types and rooms; the types of the console
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "hint: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict tests/typing
 	@$(BIN)/lint-imports --no-logo
+	@scripts/page check
 
 lowest: setup ## run fast tests with the lowest versions of libraries that we allow
 	@scripts/lowest $(ARGS)
@@ -46,8 +47,12 @@ format: setup ## format the code and fix what can be fixed
 bench: setup ## measure, and write benchmarks/results/
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(ARGS)
 
+pictures: ## take the pictures of the console in the docs, in a browser, of a job that runs
+	@scripts/bootstrap browser
+	@PYTHONPATH=tests:. $(BIN)/python scripts/pictures.py
+
 soak: ## run the tests that take minutes on purpose
-	@scripts/bootstrap postgres network mqtt servers
+	@scripts/bootstrap postgres network mqtt browser servers
 	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
 
 prove: setup ## prove that switches change no result: all kinds of stages, deaths at every step, N random lives (N=3), N thousand seeds
@@ -74,5 +79,5 @@ release: setup ## build wheel and sdist, check them, and run a flow with the whe
 	@scripts/release
 
 clean: ## remove what the targets above have made
-	@rm -rf .venv .tools .lowest .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info sdk/build examples/*/data examples/*/out examples/flights/flow_2.py
+	@rm -rf .venv .tools .lowest .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache page/node_modules page/build src/millstream/engine/http/page src/*.egg-info sdk/build examples/*/data examples/*/out examples/flights/flow_2.py
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -139,6 +139,7 @@ def test_a_secret_is_used_rotated_without_a_restart_and_found_nowhere(
             filled = path.format_map(
                 defaultdict(lambda: "x", job="shop", journal="shop.sales", sha256="0" * 64)
             )
+            filled = filled.replace("/live", "/live?once=true")  # who asks for more waits forever
             answers.append(httpx.get(f"{url}{filled}", headers=token, timeout=150).text)
         answers.append(called("plan", flow, "--quick", "--json"))
         secrets.unlink()

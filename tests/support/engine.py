@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from millstream.clock import SystemClock
+from millstream.connectors.console import console
+from millstream.connectors.inbox import inbox
 from millstream.engine.job_queries import journal_of
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.folders import Folders
@@ -53,6 +55,8 @@ from millstream.journal.kinds.files.summary import Summary, summary
 from millstream.links.host import Host, declared_inboxes
 from millstream.links.inbox import Inbox
 from millstream.links.network import Address
+from millstream.plan.drawing import Drawing, drawing
+from millstream.plan.groups import plan
 from millstream.switch.comparison import Comparison
 from millstream.switch.progress import SwitchProgress
 from millstream.switch.request import SwitchRequest
@@ -286,6 +290,16 @@ class PeerEngine:
 
     def statistics(self, job: str) -> dict[str, Any]:
         return {"late": self.status(job).late}
+
+    def graph(self, job: str) -> Drawing:
+        self._job(job)
+        flow = Flow("f")
+        flow.source("s", inbox("k string, n long"), key="k")
+        flow.stream("s").sink("all", console())
+        return drawing(plan(flow))
+
+    def published(self) -> dict[str, Sequence[str]]:
+        return dict.fromkeys(list(self._jobs), ("all",))
 
     def journals(self, job: str) -> list[Summary]:
         self._job(job)

@@ -24,6 +24,8 @@ from millstream.engine.driver.main import Driver
 from millstream.errors import FlowError, RunError
 from millstream.joblog import Decided, JobLog
 from millstream.journal import journal_at
+from millstream.plan.drawing import drawing
+from millstream.plan.groups import plan
 from millstream.storage import storage_at
 from support.sparkless_run import SparklessRun
 
@@ -46,6 +48,7 @@ class Sparkless(Driver):
             time.sleep(0.02)
         log = self._leased(how)
         running = self._versioned(how, folder, root, log)
+        self._line.report(protocol.Drawn(drawing(plan(running.flow))))
         self._line.report(protocol.SwitchRecovered(self._versions.recovered(running)))
         self._line.report(protocol.Ready())
         print("running", how.name, file=sys.stderr, flush=True)

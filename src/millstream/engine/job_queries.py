@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from millstream.errors import (
 from millstream.journal import Journal, journals_in
 from millstream.journal.health import Summary
 from millstream.links.network import Address
+from millstream.plan.drawing import Drawing
 
 #: How long a driver may take to read state: it runs batches meanwhile.
 STATE_S: Final = 120.0
@@ -143,6 +145,23 @@ class JobQueries:
     def statistics(self, job: str) -> dict[str, Any]:
         """Return the last numbers of the driver, as `RunStatistics` has them; empty without any."""
         return self._found(job).statistics
+
+    def graph(self, job: str) -> Drawing:
+        """Return the graph of the version that runs, or ran last.
+
+        Raises:
+            NotThere: It has not run since the engine was started.
+        """
+        found = self._found(job)
+        if found.drawing is None:
+            hint = "ask again when it runs; millstream plan draws the graph of a file"
+            raise NotThere(f'job "{found.name}" has not run since the engine started', hint=hint)
+        return found.drawing
+
+    def published(self) -> dict[str, Sequence[str]]:
+        """Return, by job, the groups whose results leave the flow; only of those that are known."""
+        jobs = list(self._open.runner.jobs.values())
+        return {one.name: one.drawing.published for one in jobs if one.drawing is not None}
 
     def journals(self, job: str) -> list[Summary]:
         """Return a job's journals that are on this engine, in numbers."""

@@ -267,6 +267,8 @@ class JobRunner:
         match report:
             case protocol.Statistics():
                 managed.report(report.numbers, self._inboxes.job(managed.name).taken)
+            case protocol.Drawn():
+                managed.drawing = report.drawing
             case protocol.SwitchRecovered():
                 self.switches.recovered(managed, report.state)
                 self._notify()
@@ -275,10 +277,9 @@ class JobRunner:
                 self._notify()
             case protocol.Ready():
                 self.happened(managed, life.DriverReady())
-            case protocol.Drained():
-                self.happened(managed, life.Drained())
-            case protocol.Finished():
-                self.happened(managed, life.Finished())
+            case protocol.Drained() | protocol.Finished():
+                drained = isinstance(report, protocol.Drained)
+                self.happened(managed, life.Drained() if drained else life.Finished())
             case protocol.Failed() if managed.running:
                 self._lost(managed, driver)
 

@@ -11,6 +11,7 @@ from millstream.engine.jobs.store import Stored, Version, current_of
 from millstream.engine.jobs.switch_record import Switch
 from millstream.errors import DriverFailed
 from millstream.joblog import Lease
+from millstream.plan.drawing import Drawing
 
 
 @dataclass(slots=True)
@@ -29,6 +30,8 @@ class ManagedJob:
     #: What a driver has reported last, and whether that is the one that runs now.
     statistics: dict[str, Any] = field(default_factory=dict)
     fresh: bool = False
+    #: The graph of the version that runs, as its driver has drawn it.
+    drawing: Drawing | None = None
     #: How many rows the inboxes had taken when it reported, the time before and the last time.
     taken: tuple[int, int] = (0, 0)
     #: Engines that did not answer when a drain was looked at last, and since when.

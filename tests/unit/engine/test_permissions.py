@@ -21,10 +21,10 @@ from support.served import PACKAGE, Served
 
 #: What each route needs, once more: a route that is not here, or changes, fails.
 ROUTES = {
-    "nothing": "home docs health ready",
+    "nothing": "home page_file docs health ready",
     "any token": "engine openapi",
     "look": "letters letter metrics jobs job groups journals journal journal_rows states state_rows statistics history logs versions "
-    "wait actions action content tasks",
+    "wait actions action content tasks live lines series graph",
     "send": "send",
     "operate": "undeploy drain resume give_up settled missed remove_action stop verify_journal "
     "replay discard drain_tasks",
@@ -42,7 +42,7 @@ PERMITTED = {
     "owner": {"look", "send", "operate", "deploy", "owner"},
 }
 #: Routes without a job in their path that a token for one job may use.
-PER_JOB = {"jobs", "deploy", "prepare"}
+PER_JOB = {"jobs", "deploy", "prepare", "live", "lines"}
 ANY = ("nothing", "any token")
 
 
@@ -126,11 +126,12 @@ def test_every_route_permits_every_kind_of_token_what_it_may_and_no_more(opened:
         "sha256": "0" * 64,
         "letter": "0",
         "node": "filter",
+        "file": "nothing.js",
     }
     wrong = []
     for kind, token in kinds(opened.data).items():
         for one in OPERATIONS:
-            query = "?limit=0" if one.name == "wait" else ""
+            query = {"wait": "?limit=0", "live": "?once=true"}.get(one.name, "")
             answer = opened.ask(one.method, one.path.format(**fill) + query, token)
             wanted = expected(kind, one.name, about_job="{job}" in one.path)
             status = answer.status_code if answer.status_code in (401, 403) else 200

@@ -35,7 +35,7 @@ def test_what_the_user_has_set_stays() -> None:
     ]
 
 
-@pytest.mark.parametrize("script", ["bootstrap", "lock", "release", "lowest"])
+@pytest.mark.parametrize("script", ["bootstrap", "lock", "page", "release", "lowest"])
 def test_a_script_that_fetches_has_it(script: str) -> None:
     text = (SCRIPTS / script).read_text()
     assert re.search(r"^source scripts/certificates$", text, flags=re.MULTILINE)

@@ -34,7 +34,8 @@ from millstream.flow.load import load
 from millstream.flow.named_secrets import check_secrets
 from millstream.flow.rewire import renamed
 from millstream.flow.stages import Source, Written
-from millstream.plan.groups import plan
+from millstream.plan.drawing import Columns, drawing
+from millstream.plan.groups import Plan, plan
 from millstream.switch.progress import SwitchProgress
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Driver:
         self._draining: protocol.Drain | None = None
         self._versions: DriverVersions | None = None
         self._reported_at = 0.0
+        self._drawn: Plan | None = None
         #: Where its checkpoints are, if they are not in its folder.
         self._storage: str | None = None
 
@@ -239,6 +241,7 @@ class Driver:
         try:
             self._begin_beside(how)
             self._line.report(protocol.SwitchRecovered(versions.recovered(running)))
+            self._report_drawing(running)
             self._line.report(protocol.Ready())
             last = self._watch(running)
         finally:
@@ -341,8 +344,20 @@ class Driver:
         if news is not None:
             self._line.report(protocol.SwitchMoved(news))
 
+    def _report_drawing(self, running: FlowRun) -> None:
+        """Report the graph of the version that runs, when that is another one."""
+        if running.plan is not self._drawn:
+            self._drawn = running.plan
+            self._line.report(protocol.Drawn(drawing(running.plan, self._columns(running))))
+
+    def _columns(self, running: FlowRun) -> Columns:
+        from millstream.spark.stages.analyse import plain_types
+
+        return next((plain_types(one.analysis) for one in running.queries.values()), {})
+
     def _report_statistics(self, running: FlowRun, *, last: bool) -> None:
         now = time.monotonic()
+        self._report_drawing(running)
         if last or now >= self._reported_at + _STATISTICS_S:
             self._reported_at = now
             numbers = msgspec.to_builtins(running.statistics())

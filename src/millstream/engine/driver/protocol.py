@@ -38,6 +38,7 @@ from millstream.errors import (
     UnplaceableKey,
 )
 from millstream.joblog import Lease
+from millstream.plan.drawing import Drawing
 from millstream.switch.progress import SwitchProgress
 
 #: Mistakes that a restarted driver would repeat.
@@ -152,6 +153,12 @@ class Statistics(msgspec.Struct, frozen=True, tag=True):
     numbers: dict[str, Any]
 
 
+class Drawn(msgspec.Struct, frozen=True, tag=True):
+    """The graph of the version that runs."""
+
+    drawing: Drawing
+
+
 class Drained(msgspec.Struct, frozen=True, tag=True):
     """The rest is processed, and the sources can go on."""
 
@@ -217,6 +224,7 @@ Report = (
     | Warm
     | Ready
     | Statistics
+    | Drawn
     | Drained
     | Finished
     | Failed

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -14,6 +14,7 @@ import anyio.to_thread
 from millstream.engine.access.audit import AuditLog
 from millstream.engine.access.caller import Caller
 from millstream.engine.http.limits import RequestLimits
+from millstream.engine.http.live import Live
 from millstream.engine.http.metrics import Metrics
 from millstream.engine.http.openapi import Operation
 from millstream.engine.inboxes.intake import Intake
@@ -38,6 +39,7 @@ from millstream.journal.health import Summary
 from millstream.links.client import Client
 from millstream.links.keys import KeyPair
 from millstream.links.network import Address
+from millstream.plan.drawing import Drawing
 from millstream.switch.request import SwitchRequest
 
 HTML: Final = "text/html"
@@ -78,6 +80,8 @@ class Served(Protocol):
     def wait(self, job: str, timeout: float | None) -> JobStatus: ...
     def history(self, job: str) -> list[Happening]: ...
     def statistics(self, job: str) -> dict[str, Any]: ...
+    def graph(self, job: str) -> Drawing: ...
+    def published(self) -> Mapping[str, Sequence[str]]: ...
     def journals(self, job: str) -> list[Summary]: ...
     def journal(self, job: str, name: str) -> Journal: ...
     def states(self, job: str) -> list[StageStatus]: ...
@@ -121,9 +125,19 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An answer that is not JSON."""
+    """An answer that is not JSON; `packed` is the same for who takes gzip."""
 
     body: bytes
+    media: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    packed: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that goes on until whoever asked leaves."""
+
+    parts: AsyncIterator[bytes]
     media: str
 
 
@@ -148,6 +162,7 @@ class Api:
         self._about = about
         self.intake = Intake(lambda: engine.address, keys=keys, at_once=_SENDING)
         self.metrics = Metrics(self.about, engine.jobs, engine.journals, engine.tasks)
+        self.live = Live(self.about, engine.jobs, engine.published)
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._sending = anyio.CapacityLimiter(_SENDING)
         self._waiting = anyio.CapacityLimiter(limits.waiting)

@@ -15,6 +15,7 @@ h2 b {{ display: inline-block; min-width: 4.5rem }} .summary {{ color: #555; fon
 </style></head><body>
 """
 _HOME: Final = """<h1>Millstream engine</h1>
+<p>The console was not built: in a checkout, <code>make setup</code> builds it.</p>
 <p>You reached the HTTP interface of an engine.</p>
 <ul><li><a href="/docs">/docs</a>: what you can request</li>
 <li><a href="/jobs">/jobs</a>: its jobs</li>
@@ -25,7 +26,7 @@ _HOME: Final = """<h1>Millstream engine</h1>
 
 
 def home() -> bytes:
-    """Return the page at the root: where to go from there."""
+    """Return the page at the root of an engine without a console: where to go from there."""
     return f"{_HEAD.format(title='Millstream engine')}{_HOME}</body></html>\n".encode()
 
 

@@ -18,6 +18,13 @@ from millstream.engine.access.permissions import Need
 
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
+EVENTS: Final = "text/event-stream"
+#: One of the events of a stream.
+_EVENT: Final = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string", "contentMediaType": JSON}},
+}
 #: What every operation may answer, whatever it is for.
 ALWAYS: Final = (400, 421, 429, 500, 503)
 #: What one may do on the engine's own host without a token, if nothing is changed.
@@ -62,6 +69,7 @@ class Operation:
         refusals: What else may be answered.
         per_job: Whether it answers each token for what is its job, though no job is in the path.
         rows: Whether it shows rows of users, which needs a token from any host.
+        page: Whether a browser that asks for HTML gets the console instead.
         sending: Whether it brings events, which have threads of their own.
     """
 
@@ -78,6 +86,7 @@ class Operation:
     per_job: bool = False
     sending: bool = False
     rows: bool = False
+    page: bool = False
 
     @property
     def needs_token(self) -> bool:
@@ -186,7 +195,8 @@ def _parameter(parameter: Parameter, named: Mapping[str, Any]) -> dict[str, Any]
 def _responses(operation: Operation, named: Mapping[str, Any]) -> dict[str, Any]:
     text = isinstance(operation.answer, str)
     if text:
-        content = {operation.answer: {"schema": {"type": "string"}}}
+        schema = _EVENT if operation.answer == EVENTS else {"type": "string"}
+        content = {operation.answer: {"schema": schema}}
     else:
         content = {JSON: {"schema": _schema(operation, named)}}
     responses = {

@@ -19,18 +19,19 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from millstream.engine.access.audit import AuditEntry
 from millstream.engine.access.caller import Caller
 from millstream.engine.access.token_book import TokenBook
-from millstream.engine.http.api import HTML, Api, Asked, Text
+from millstream.engine.http.api import HTML, Api, Asked, Stream, Text
 from millstream.engine.http.gate import Gate
 from millstream.engine.http.limits import Held, Rate, RequestLimits
 from millstream.engine.http.messages import Ready
 from millstream.engine.http.openapi import JSON, Operation, Parameter, Problem
+from millstream.engine.http.page_files import page_files, shows
 from millstream.engine.http.refusals import RETRY, Refused, not_found, refused
 from millstream.engine.http.routes import OPERATIONS
 from millstream.errors import InternalError, MillstreamError, RequestRefused
@@ -44,6 +45,8 @@ _PAGE: Final = {
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
 }
+#: No proxy keeps what comes, or waits until it is whole.
+_LIVE: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def application(
@@ -86,6 +89,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def _endpoint(api: Api, held: Held, known: Mapping[str, Operation]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         operation = known["GET" if request.method == "HEAD" else request.method]
+        if shows(operation, request.method, request.headers.get("accept", "")):
+            return _text(page_files().index(), request)
         began = time.monotonic()
         response = await _answered(api, held, operation, request)
         if operation.audited:
@@ -128,16 +133,16 @@ async def _answered(api: Api, held: Held, operation: Operation, request: Request
     try:
         values = _values(operation.parameters, request)
         if operation.body is None and not operation.media:
-            return _response(operation, await api.answer(operation, Asked(values, caller)))
+            answer = await api.answer(operation, Asked(values, caller))
+            return _response(operation, answer, request)
         media = _media(operation, request)
         body = await _Body(request, api.limits, held).read()
         size = len(body)
         api.metrics.received(operation.path, size)
         given = _decoded(body, operation.body) if operation.body is not None else body
         del body
-        return _response(
-            operation, await api.answer(operation, Asked(values, caller, given, media))
-        )
+        answer = await api.answer(operation, Asked(values, caller, given, media))
+        return _response(operation, answer, request)
     except MillstreamError as error:
         return refused(error)
     except ClientDisconnect:
@@ -273,14 +278,25 @@ class _Body:
 # answers
 
 
-def _response(operation: Operation, answer: Any) -> Response:
+def _text(answer: Text, request: Request) -> Response:
+    headers = {**(_PAGE if answer.media == HTML else {}), **answer.headers}
+    packed = answer.packed is not None and "gzip" in request.headers.get("accept-encoding", "")
+    if packed:
+        headers["Content-Encoding"] = "gzip"
+    body = answer.packed if packed else answer.body
+    return Response(body, media_type=answer.media, headers=headers)
+
+
+def _response(operation: Operation, answer: Any, request: Request) -> Response:
     if isinstance(answer, Text):
-        headers = _PAGE if answer.media == HTML else None
-        return Response(answer.body, media_type=answer.media, headers=headers)
+        return _text(answer, request)
+    if isinstance(answer, Stream):
+        return StreamingResponse(answer.parts, media_type=answer.media, headers=_LIVE)
     status = 503 if isinstance(answer, Ready) and not answer.ready else operation.status
-    return Response(
-        msgspec.json.encode(answer, enc_hook=_encoded), status_code=status, media_type=JSON
-    )
+    body = msgspec.json.encode(answer, enc_hook=_encoded)
+    # At the same address a browser has a page: neither is kept as the other.
+    headers = {"Vary": "Accept", "Cache-Control": "no-store"} if operation.page else None
+    return Response(body, status_code=status, media_type=JSON, headers=headers)
 
 
 def _encoded(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """The table of the HTTP API: every route, what it needs, takes and answers.
 
-    GET     / /docs /health /ready /engine /metrics /openapi.json /audit /tasks
-    GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
+    GET     / /page/{file} /docs /health /ready /engine /metrics /openapi.json /audit /tasks /live /lines
+    GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history, graph, series
     GET     /jobs/{job}/journals/{journal}    /jobs/{job}/journals/{journal}/rows
     POST    /jobs/{job}/journals/{journal}/verify
     GET     /jobs/{job}/state    /jobs/{job}/state/{stage}/rows
@@ -32,6 +32,7 @@ from millstream.engine.access.permissions import Need
 from millstream.engine.http import dead_operations as dead
 from millstream.engine.http import docs_page, operations
 from millstream.engine.http import journal_operations as shown
+from millstream.engine.http import live_operations as alive
 from millstream.engine.http import state_operations as kept
 from millstream.engine.http.api import HTML, Api, Asked, Text
 from millstream.engine.http.dead_messages import (
@@ -62,9 +63,10 @@ from millstream.engine.http.messages import (
     SwitchPlanned,
     VerifiedJournal,
 )
-from millstream.engine.http.openapi import OCTETS, Operation, Parameter, describe
+from millstream.engine.http.openapi import EVENTS, OCTETS, Operation, Parameter, describe
 from millstream.engine.inboxes import intake
 from millstream.engine.inboxes.intake import Taken
+from millstream.engine.jobs.pulse import POINTS, Lines, Series
 from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import (
     BinaryStatus,
@@ -79,14 +81,10 @@ from millstream.engine.leases.tasks import Tasks
 from millstream.engine.programs.contents import MOST_BYTES, Content
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
 from millstream.flow.binary import NAME
+from millstream.plan.drawing import Drawing
 
 #: The most bytes of a program in one answer.
 PIECE_BYTES: Final = 8 << 20
-
-
-def home(api: Api, asked: Asked) -> Text:  # noqa: ARG001
-    """Return a page that leads to the others."""
-    return Text(docs_page.home(), HTML)
 
 
 def docs(api: Api, asked: Asked) -> Text:  # noqa: ARG001
@@ -110,6 +108,7 @@ _Entries = Annotated[int, Meta(ge=1, le=100_000)]
 _Sender = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$")]
 _Key = Annotated[str, Meta(min_length=1, max_length=4096)]
 _Partition = Annotated[int, Meta(ge=0, le=100_000)]
+_Points = Annotated[int, Meta(ge=1, le=POINTS)]
 _Rows = Annotated[int, Meta(ge=1, le=10_000)]
 _Number = Annotated[int, Meta(ge=0, le=1 << 60)]
 
@@ -127,6 +126,7 @@ _IN_PATH: Final = {
     "journal": Parameter(
         "journal", _Name, "A journal of the job; with .dead, its dead letters.", "path"
     ),
+    "file": Parameter("file", _Name, "A part of the console, by its name.", "path"),
     "letter": Parameter("letter", LetterId, "A dead letter's id, or how it begins.", "path"),
     "node": Parameter("node", _Name, "A node of the job's scheme.", "path"),
     "stage": Parameter("stage", _Name, "A stage; GROUP.STAGE if several groups have it.", "path"),
@@ -162,7 +162,18 @@ def _route(
 
 
 OPERATIONS: Final[Sequence[Operation]] = (
-    _route("GET /", home, Need.NOTHING, HTML),
+    _route("GET /", alive.home, Need.NOTHING, HTML),
+    _route("GET /page/{file}", alive.page_file, Need.NOTHING, "*/*"),
+    _route(
+        *("GET /live", alive.live, Need.LOOK, EVENTS),
+        Parameter("once", bool, "End after the first event.", default=False),
+        per_job=True,
+    ),
+    _route(
+        *("GET /lines", alive.lines, Need.LOOK, dict[str, Lines]),
+        Parameter("points", _Points, "How many points at most.", default=60),
+        per_job=True,
+    ),
     _route("GET /docs", docs, Need.NOTHING, HTML),
     _route("GET /health", operations.health, Need.NOTHING, Health),
     _route("GET /ready", operations.ready, Need.NOTHING, Ready),
@@ -175,6 +186,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         Parameter("who", _Name, "Entries of this token or key."),
         Parameter("since", _Moment, "Entries from this moment on, such as 2026-03-08T12:00:00Z."),
         Parameter("limit", _Entries, "How many of the newest, at most.", default=1_000),
+        page=True,
     ),
     _route("GET /tasks", operations.tasks, Need.LOOK, Tasks),
     _route(
@@ -182,7 +194,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         status=202,
         refusals=(409,),
     ),
-    _route("GET /jobs", operations.jobs, Need.LOOK, list[JobStatus], per_job=True),
+    _route("GET /jobs", operations.jobs, Need.LOOK, list[JobStatus], per_job=True, page=True),
     _route(
         *("POST /jobs", operations.deploy, Need.DEPLOY, JobStatus),
         body=Deployment,
@@ -197,7 +209,9 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refusals=(409, 422),
         per_job=True,
     ),
-    _route("GET /jobs/{job}", operations.job, Need.LOOK, JobStatus),
+    _route("GET /jobs/{job}", operations.job, Need.LOOK, JobStatus, page=True),
+    _route("GET /jobs/{job}/graph", alive.graph, Need.LOOK, Drawing),
+    _route("GET /jobs/{job}/series", alive.series, Need.LOOK, Series),
     _route(
         *("DELETE /jobs/{job}", operations.undeploy, Need.OPERATE, JobStatus),
         _FORCE,
@@ -215,8 +229,10 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refusals=(409, 422),
     ),
     _route("GET /jobs/{job}/groups", operations.groups, Need.LOOK, list[GroupStatus]),
-    _route("GET /jobs/{job}/journals", shown.journals, Need.LOOK, list[JournalStatus]),
-    _route("GET /jobs/{job}/journals/{journal}", shown.journal, Need.LOOK, JournalDetail),
+    _route("GET /jobs/{job}/journals", shown.journals, Need.LOOK, list[JournalStatus], page=True),
+    _route(
+        "GET /jobs/{job}/journals/{journal}", shown.journal, Need.LOOK, JournalDetail, page=True
+    ),
     _route(
         *("GET /jobs/{job}/journals/{journal}/rows", shown.journal_rows, Need.LOOK, JournalRows),
         Parameter("partition", _Partition, "One partition.", default=0),
@@ -232,6 +248,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
     _route(
         *("GET /jobs/{job}/state", kept.states, Need.LOOK, list[StageStatus]),
         refusals=(409,),
+        page=True,
     ),
     _route(
         *("GET /jobs/{job}/state/{stage}/rows", kept.state_rows, Need.LOOK, StateRows),
@@ -247,6 +264,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         Parameter("from", _Number, "The number of the first.", default=0),
         Parameter("limit", _Rows, "How many letters at most.", default=1_000),
         rows=True,
+        page=True,
     ),
     _route("GET /jobs/{job}/dead/{letter}", dead.letter, Need.LOOK, LetterStatus, rows=True),
     _route(
@@ -271,6 +289,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         *("GET /jobs/{job}/logs", operations.logs, Need.LOOK, Log),
         Parameter("lines", _Lines, "How many of the last lines, at most.", default=100),
         Parameter("after", _After, 'A place in the log, a value of "next": all lines after it.'),
+        page=True,
     ),
     _route(
         *("POST /jobs/{job}/drain", operations.drain, Need.OPERATE, JobStatus),
@@ -280,7 +299,10 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refusals=(409,),
     ),
     _route("POST /jobs/{job}/resume", operations.resume, Need.OPERATE, JobStatus, refusals=(409,)),
-    _route("GET /jobs/{job}/versions", operations.versions, Need.LOOK, list[VersionStatus]),
+    _route(
+        *("GET /jobs/{job}/versions", operations.versions, Need.LOOK, list[VersionStatus]),
+        page=True,
+    ),
     _route(
         *("POST /jobs/{job}/switch", operations.switch, Need.DEPLOY, JobStatus),
         body=Switching,

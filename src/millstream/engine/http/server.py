@@ -155,10 +155,17 @@ class Server:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._uvicorn.serve(sockets=[self._socket]))
+            asyncio.run(self._serve())
         except Exception:  # noqa: BLE001 (it is logged in full, and the engine stops)
             _log.exception("the HTTP server has ended")
             self.stopped.set()
+
+    async def _serve(self) -> None:
+        live = asyncio.create_task(self.api.live.run())
+        try:
+            await self._uvicorn.serve(sockets=[self._socket])
+        finally:
+            live.cancel()
 
     @property
     def token(self) -> str:
@@ -185,6 +192,7 @@ class Server:
         """Answer what is on its way, and end."""
         tokens.forget(self._data)
         self.api.stopping = True
+        self.api.live.end()
         self._uvicorn.should_exit = True
         if self._thread.is_alive():
             self._thread.join()

@@ -235,9 +235,7 @@ class GroupQuery:
                 self._spending.add(progress, self.sink.clock, cores(self.spark))
                 if "addBatch" in progress["durationMs"]:
                     self._batch_seconds = progress["durationMs"]["triggerExecution"] / 1000
-                    self._state_rows = sum(
-                        operator["numRowsTotal"] for operator in progress["stateOperators"]
-                    )
+                    self._state_rows = sum(op["numRowsTotal"] for op in progress["stateOperators"])
 
     def _lag(self, committed: Logged | None, now_us: int) -> tuple[int, float]:
         rows, oldest = 0, now_us

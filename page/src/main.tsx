@@ -1,0 +1,93 @@
+// The console: which page is shown, and whether the engine answers.
+import { render } from "preact";
+import { useEffect } from "preact/hooks";
+import "./style.css";
+import icon from "./icon.svg";
+import { duration } from "./format";
+import * as live from "./live";
+import * as router from "./router";
+import { JobPage } from "./pages/job";
+import { Overview } from "./pages/overview";
+import { Audit } from "./pages/audit";
+import { Empty } from "./parts";
+import { TokenDialog } from "./token";
+
+function Connection() {
+  const state = live.connection.value;
+  if (state === "lost")
+    return (
+      <div class="lost" role="alert">
+        <b>The engine does not answer.</b> What you see is {duration(Math.max(0, Date.now() / 1000 - live.now.value))} old;
+        this page goes on by itself when the engine is back.
+      </div>
+    );
+  if (state === "refused")
+    return (
+      <div class="lost" role="alert">
+        <b>The engine shows nothing without a token.</b> Load the page again to give one.
+      </div>
+    );
+  return null;
+}
+
+function Header() {
+  const engine = live.engine.value;
+  const state = live.connection.value;
+  return (
+    <header>
+      <a href="/" class="brand">
+        <img src={icon} alt="" width="24" height="24" /> Millstream
+      </a>
+      <nav aria-label="main">
+        <a href="/" aria-current={router.path.value === "/" ? "page" : undefined}>
+          Jobs
+        </a>
+        <a href="/audit" aria-current={router.path.value === "/audit" ? "page" : undefined}>
+          Audit
+        </a>
+        <a href="/docs" data-out>
+          API
+        </a>
+      </nav>
+      <span class="who">
+        {engine && `${engine.version}${engine.of > 1 ? `, node ${engine.node} of ${engine.of}` : ""}`}
+        <span class={`dot ${state}`} role="status" aria-label={`engine: ${state}`} title={state} />
+      </span>
+    </header>
+  );
+}
+
+function Page() {
+  const path = router.path.value;
+  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  useEffect(() => {
+    document.title = parts[1] ? `${parts[1]} · Millstream` : "Millstream";
+  }, [path]);
+  if (parts.length === 0 || (parts.length === 1 && parts[0] === "jobs")) return <Overview />;
+  if (parts[0] === "jobs") return <JobPage name={parts[1]!} tab={parts[2] ?? "graph"} rest={parts.slice(3)} />;
+  if (parts[0] === "audit") return <Audit />;
+  return (
+    <Empty title="There is nothing at this address.">
+      <p>
+        <a href="/">All jobs</a>
+      </p>
+    </Empty>
+  );
+}
+
+function App() {
+  return (
+    <>
+      <Header />
+      <Connection />
+      <main>
+        <Page />
+      </main>
+      <TokenDialog />
+    </>
+  );
+}
+
+router.start();
+live.start();
+render(<App />, document.getElementById("page")!);

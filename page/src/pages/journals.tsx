@@ -1,0 +1,219 @@
+// Journals: where they are, who reads them, and what is in them.
+import { useState } from "preact/hooks";
+import { type Journal, type JournalDetail, type JournalRows, get, jobPath } from "../api";
+import { bytes, clock, rows } from "../format";
+import { Empty, Failure, Json, useLoaded } from "../parts";
+
+export function Journals({ job, journal }: { job: string; journal?: string }) {
+  return journal === undefined ? <All job={job} /> : <One key={journal} job={job} name={journal} />;
+}
+
+function All({ job }: { job: string }) {
+  const found = useLoaded<Journal[]>(jobPath(job, "journals"), 5);
+  if (found.error && !found.value) return <Failure error={found.error} />;
+  if (!found.value) return null;
+  if (found.value.length === 0) return <Empty title="This job has no journals on this engine." />;
+  return (
+    <table class="wide">
+      <thead>
+        <tr>
+          <th scope="col">Journal</th>
+          <th scope="col">Written by</th>
+          <th scope="col" class="number">Rows</th>
+          <th scope="col" class="number">On disk</th>
+          <th scope="col" class="number">Partitions</th>
+          <th scope="col">Readers, how far behind</th>
+        </tr>
+      </thead>
+      <tbody>
+        {found.value.map((one) => (
+          <tr key={one.name}>
+            <th scope="row">
+              <a href={jobPath(job, "journals", one.name)}>{one.name}</a>
+            </th>
+            <td>{one.written_by}</td>
+            <td class="number">{rows(one.rows)} rows</td>
+            <td class="number">{bytes(one.bytes)}</td>
+            <td class="number">{one.partitions.length}</td>
+            <td>
+              {one.readers.map((reader) => (
+                <span class="reader" key={reader.reader}>
+                  {reader.reader} <b>{rows(reader.lag)} rows</b>
+                </span>
+              ))}
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+const moment = (microseconds: number | null) => (microseconds === null ? "–" : clock(microseconds / 1e6));
+
+function One({ job, name }: { job: string; name: string }) {
+  const found = useLoaded<JournalDetail>(jobPath(job, "journals", name), 5);
+  if (found.error && !found.value) return <Failure error={found.error} />;
+  if (!found.value) return null;
+  const { partitions, columns, readers } = found.value;
+  const senders = new Map<string, number>();
+  for (const one of partitions)
+    for (const [sender, number] of Object.entries(one.highest))
+      senders.set(sender, Math.max(number, senders.get(sender) ?? 0));
+  return (
+    <>
+      <h2>
+        Journal {name} <span class="soft">written by {found.value.written_by}</span>
+      </h2>
+      <div class="scroll">
+        <table class="wide">
+          <thead>
+            <tr>
+              <th scope="col" class="number">Partition</th>
+              <th scope="col" class="number">First position</th>
+              <th scope="col" class="number">Next position</th>
+              <th scope="col" class="number">Rows</th>
+              <th scope="col" class="number">On disk</th>
+              <th scope="col">Event time up to</th>
+              <th scope="col">Last append</th>
+              <th scope="col">Read up to</th>
+            </tr>
+          </thead>
+          <tbody>
+            {partitions.map((one) => (
+              <tr key={one.partition}>
+                <td class="number">{one.partition}</td>
+                <td class="number">{rows(one.begin)}</td>
+                <td class="number">{rows(one.end)}</td>
+                <td class="number">{rows(one.rows)} rows</td>
+                <td class="number">{bytes(one.bytes)}</td>
+                <td>{moment(one.running_max ?? null)}</td>
+                <td>{moment(one.last_append_at ?? null)}</td>
+                <td>
+                  {readers.map((reader) => (
+                    <span class="reader" key={reader.reader}>
+                      {reader.reader} <b>{rows(reader.positions[String(one.partition)] ?? 0)}</b>
+                    </span>
+                  ))}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {senders.size > 0 && (
+        <p class="soft">
+          Senders: {[...senders].map(([sender, number]) => `${sender} (up to ${rows(number)})`).join(", ")}
+        </p>
+      )}
+      <p class="soft">
+        Columns: {Object.entries(columns).map(([column, type]) => `${column} ${type}`).join(", ")}
+        {found.value.time && `; event time is ${found.value.time}`}
+      </p>
+      <Rows job={job} journal={name} partitions={partitions} />
+    </>
+  );
+}
+
+const PAGE = 50;
+
+function Rows({ job, journal, partitions }: { job: string; journal: string; partitions: JournalDetail["partitions"] }) {
+  const [partition, choose] = useState(0);
+  const [from, start] = useState("");
+  const [page, set] = useState<JournalRows | null>(null);
+  const [error, fail] = useState<unknown>(null);
+  const look = async (position: number) => {
+    fail(null);
+    const query = `partition=${partition}&from=${Math.max(0, position)}&limit=${PAGE}`;
+    try {
+      set(await get<JournalRows>(`${jobPath(job, "journals", journal, "rows")}?${query}`));
+    } catch (problem) {
+      fail(problem);
+    }
+  };
+  const known = partitions.find((one) => one.partition === partition);
+  const newest = () => look((known?.end ?? 0) - PAGE);
+  const columns = page?.rows[0] ? Object.keys(page.rows[0].row) : [];
+  return (
+    <section>
+      <h2>Rows</h2>
+      <form
+        class="look"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void (from === "" ? newest() : look(Number(from)));
+        }}
+      >
+        <label>
+          Partition{" "}
+          <select value={partition} onChange={(event) => choose(Number(event.currentTarget.value))}>
+            {partitions.map((one) => (
+              <option key={one.partition} value={one.partition}>
+                {one.partition}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label>
+          From position{" "}
+          <input type="number" min="0" value={from} placeholder="newest" onInput={(event) => start(event.currentTarget.value)} />
+        </label>
+        <button type="submit" class="main">
+          Show rows
+        </button>
+        {page && page.rows.length > 0 && (
+          <>
+            <button type="button" onClick={() => look(page.rows[0]!.position - PAGE)}>
+              Earlier
+            </button>
+            <button type="button" disabled={page.next === null} onClick={() => look(page.next!)}>
+              Later
+            </button>
+            <a download={`${journal}-${partition}.jsonl`} href={lines(page)} data-out>
+              Download these rows
+            </a>
+          </>
+        )}
+      </form>
+      {error !== null && <Failure error={error} />}
+      {page && page.rows.length === 0 && <Empty title="There are no rows at or after this position." />}
+      {page && page.rows.length > 0 && (
+        <div class="scroll" tabIndex={0} role="region" aria-label="rows">
+          <table class="rows">
+            <thead>
+              <tr>
+                <th scope="col" class="number">Position</th>
+                {columns.map((one) => (
+                  <th scope="col" key={one}>
+                    {one}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {page.rows.map((one) => (
+                <tr key={one.position}>
+                  <td class="number">{rows(one.position)}</td>
+                  {columns.map((column) => (
+                    <td key={column}>
+                      <Json value={one.row[column]} />
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
+let address = "";
+
+function lines(page: JournalRows): string {
+  const text = page.rows.map((one) => `${JSON.stringify(one.row)}\n`).join("");
+  if (address) URL.revokeObjectURL(address);
+  address = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
+  return address;
+}
