@@ -82,8 +82,8 @@ def encoded(value: int) -> bytes:
     return msgspec.msgpack.encode([value, "." * 30])
 
 
-def decoded(entry: Entry) -> int:
-    return int(msgspec.msgpack.decode(entry.value)[0])
+def decoded(entry: tuple[bytes, int]) -> int:
+    return int(msgspec.msgpack.decode(entry[0])[0])
 
 
 def alive(model: Model, expired: int | None) -> Model:
@@ -121,9 +121,7 @@ def test_a_shard_is_a_dictionary_whatever_fails(
         opened(late).commit({}, then)
         opened(late).commit(changes(batch, now), then)
         shard = opened(versions[-1][0])
-        found = {
-            key: (decoded(entry), entry.time) for key, entry in shard.lookup(batch.puts).items()
-        }
+        found = {key: (decoded(entry), entry[1]) for key, entry in shard.lookup(batch.puts).items()}
         known = {key: model[key] for key in batch.puts if key in model}
         assert alive(found, expired) == alive(known, expired)
         data = shard.commit(changes(batch, now), expired)

@@ -31,6 +31,10 @@ class Entry(NamedTuple):
     time: int = NO_TIME
 
 
+#: The same, wherever there are many: a tuple with names takes longer to make.
+Stored = tuple[bytes, int]
+
+
 class Run(Struct, array_like=True, frozen=True):
     """A run file: its name, how many entries and bytes it has, and how old these are."""
 
@@ -59,7 +63,7 @@ class Manifest(Struct, array_like=True):
     imported: str = ""
 
     @classmethod
-    def of(cls, fresh: Mapping[bytes, Entry]) -> Manifest:
+    def of(cls, fresh: Mapping[bytes, Stored]) -> Manifest:
         """Return a manifest with entries of its own alone."""
         return cls(fresh={key: (Raw(value), time) for key, (value, time) in fresh.items()})
 

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw
 
-from millstream.state.manifest import NO_TIME, Entry, load, no_time
+from millstream.state.manifest import NO_TIME, Stored, load, no_time
 from millstream.state.run_file import Hashing, RunFile, hashed, merged
 
 
@@ -30,12 +30,12 @@ def entries(
         old_time: Returns the time of a value of earlier versions, which stored none beside it.
     """
     manifest = load(data, old_time)
-    own: dict[bytes, Entry | None] = {
-        key: Entry(bytes(value), time) for key, (value, time) in manifest.fresh.items()
+    own: dict[bytes, Stored | None] = {
+        key: (bytes(value), time) for key, (value, time) in manifest.fresh.items()
     }
     runs = [RunFile.load(open_file(run.name)) for run in manifest.runs]
     runs.append(RunFile.of(own | dict.fromkeys(manifest.removed), hashing))
     for key, entry in merged(runs, whole=True, expired=expired).items():
         assert entry is not None, "what was removed is left out"
-        time = None if entry.time == NO_TIME else entry.time
-        yield key, msgspec.msgpack.decode(entry.value), time
+        value, time = entry
+        yield key, msgspec.msgpack.decode(value), None if time == NO_TIME else time

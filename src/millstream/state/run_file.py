@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.state.manifest import NO_TIME, Entry, Run
+from millstream.state.manifest import NO_TIME, Run, Stored
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Hashing = Callable[[Sequence[bytes]], Hashes]
@@ -55,17 +55,19 @@ class RunFile:
         return int(self.batch.nbytes)
 
     @classmethod
-    def of(cls, entries: Mapping[bytes, Entry | None], hashing: Hashing = hashed) -> RunFile:
+    def of(cls, entries: Mapping[bytes, Stored | None], hashing: Hashing = hashed) -> RunFile:
         """Return a run of these entries; None says that a key was removed."""
-        keys, found = list(entries), list(entries.values())
+        keys, found = list(entries), entries.values()
         hashes = hashing(keys)
         order = np.argsort(hashes, kind="stable")
-        keys, found = [keys[at] for at in order], [found[at] for at in order]
+        places = pa.array(order)
+        values = [None if one is None else one[0] for one in found]
+        times = [NO_TIME if one is None else one[1] for one in found]
         columns = [
             pa.array(hashes[order], pa.uint64()),
-            pa.array(keys, pa.large_binary()),
-            pa.array([None if one is None else one.value for one in found], pa.large_binary()),
-            pa.array([NO_TIME if one is None else one.time for one in found], pa.int64()),
+            pa.array(keys, pa.large_binary()).take(places),
+            pa.array(values, pa.large_binary()).take(places),
+            pa.array(np.array(times, np.int64)[order]),
         ]
         return cls(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
 
@@ -114,20 +116,21 @@ class RunFile:
         places = range(at + 1, end)
         return next((place for place in places if keys[place].as_py() == key), None)
 
-    def at(self, places: _Places) -> list[Entry | None]:
-        """Return the entries at places; None for what was removed."""
-        chosen = pa.array(places)
-        values = self.batch.column(2).take(chosen).to_pylist()
-        times = self._times[places].tolist()
-        return [
-            None if value is None else Entry(value, time)
-            for value, time in zip(values, times, strict=True)
-        ]
+    def at(self, places: _Places) -> tuple[list[bytes | None], list[int]]:
+        """Return the values and times at places; no value where a key was removed."""
+        values = self.batch.column(2).take(pa.array(places)).to_numpy(zero_copy_only=False)
+        return values.tolist(), self._times[places].tolist()
 
-    def items(self) -> Iterator[tuple[bytes, Entry | None]]:
+    def hashes(self) -> Iterator[tuple[bytes, int]]:
+        """Yield all keys with their hashes."""
+        keys = self.batch.column(1).to_numpy(zero_copy_only=False).tolist()
+        return zip(keys, self._hashes.tolist(), strict=True)
+
+    def items(self) -> Iterator[tuple[bytes, Stored | None]]:
         """Yield all entries."""
-        keys = self.batch.column(1).to_pylist()
-        return zip(keys, self.at(np.arange(len(self))), strict=True)
+        keys, columns = self.batch.column(1).to_pylist(), self.at(np.arange(len(self)))
+        for key, value, time in zip(keys, *columns, strict=True):
+            yield key, None if value is None else (value, time)
 
     @property
     def _times(self) -> _Places:

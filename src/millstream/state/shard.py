@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 from msgspec import Raw
@@ -11,8 +12,8 @@ from msgspec import Raw
 from millstream.errors import InternalError
 from millstream.state import tiers
 from millstream.state.files import StateFiles
-from millstream.state.manifest import Entry, Manifest, Run, dump
-from millstream.state.run_file import Hashing, RunFile, hashed, merged
+from millstream.state.manifest import Manifest, Run, Stored, dump
+from millstream.state.run_file import Hashes, Hashing, RunFile, hashed, merged
 
 #: Multiples of it are spread evenly between 0 and 1.
 _GOLDEN = 0.6180339887498949
@@ -36,30 +37,31 @@ class ShardState:
     files: StateFiles | None = None
     shard: int = 0
     hashing: Hashing = field(default=hashed, repr=False)
+    #: Those of keys that were looked up: a hash costs more than anything else that a key needs.
+    _hashes: dict[bytes, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def lookup(self, keys: Iterable[bytes]) -> dict[bytes, Entry]:
+    def lookup(self, keys: Iterable[bytes]) -> dict[bytes, Stored]:
         """Return the entries of those of the keys that have one."""
-        fresh, removed = self.manifest.fresh, set(self.manifest.removed)
-        found, wanted = {}, []
-        for key in set(keys):
-            if (known := fresh.get(key)) is not None:
-                found[key] = Entry(bytes(known[0]), known[1])
-            elif key not in removed:
-                wanted.append(key)
-        if wanted and self.manifest.runs:
-            found |= self._in_runs(wanted)
+        fresh, wanted = self.manifest.fresh, set(keys)
+        own = fresh.keys() & wanted
+        found = {key: (bytes(fresh[key][0]), fresh[key][1]) for key in own}
+        if self.manifest.runs:
+            wanted -= own
+            wanted.difference_update(self.manifest.removed)
+            found |= self._in_runs(list(wanted))
         return found
 
-    def _in_runs(self, wanted: list[bytes]) -> dict[bytes, Entry]:
-        hashes = self.hashing(wanted)
+    def _in_runs(self, wanted: list[bytes]) -> dict[bytes, Stored]:
+        hashes = self._hashed(wanted)
         order = np.argsort(hashes)
         keys, hashes = np.array(wanted, object)[order], hashes[order]
-        found: dict[bytes, Entry] = {}
+        found: dict[bytes, Stored] = {}
         for run in reversed(self.manifest.runs):
             file = self._run(run.name)
             which, places = file.find(keys, hashes)
-            both = zip(keys[which], file.at(places), strict=True)
-            found.update((key, entry) for key, entry in both if entry is not None)
+            values, times = file.at(places)
+            here = zip(keys[which].tolist(), zip(values, times, strict=True), strict=True)
+            found.update((one for one in here if one[1][0] is not None) if None in values else here)
             rest = np.ones(len(keys), bool)
             rest[which] = False
             keys, hashes = keys[rest], hashes[rest]
@@ -67,13 +69,31 @@ class ShardState:
                 break
         return found
 
+    def _hashed(self, keys: list[bytes]) -> Hashes:
+        """Return the hashes of keys, computed at most once."""
+        known = self._hashes
+        if not known and self._are_most(keys):
+            for run in self.manifest.runs:
+                known.update(self._run(run.name).hashes())
+        if missing := [key for key in keys if key not in known] if known else keys:
+            hashes = self.hashing(missing)
+            known.update(zip(missing, hashes.tolist(), strict=True))
+            if missing is keys:
+                return hashes
+        return np.fromiter(map(known.__getitem__, keys), np.uint64, len(keys))
+
+    def _are_most(self, keys: list[bytes]) -> bool:
+        """Tell whether so many keys are wanted that it is quicker to read all hashes of files."""
+        rows = sum(run.rows for run in self.manifest.runs)
+        return 0 < rows < 2 * len(keys)
+
     def _run(self, name: str) -> RunFile:
         if self.files is None:
             raise InternalError(f'shard {self.shard} keeps state in "{name}", and has no files')
         return self.files.run(name)
 
     def commit(
-        self, changes: Mapping[bytes, Entry | None], expired: int | None = None
+        self, changes: Mapping[bytes, Stored | None], expired: int | None = None
     ) -> bytes | None:
         """Return the manifest after these changes; None if it is as before.
 
@@ -85,14 +105,18 @@ class ShardState:
             expired: Entries at or before this time are removed. Whoever looks them up must already
                 take them as absent, by event times alone, so that it does not matter when they go.
         """
-        before = self.manifest
-        fresh, removed = self._own(changes)
+        before, files = self.manifest, self.files
+        fresh = {key: one for key, one in before.fresh.items() if key not in changes}
+        put = {key: one for key, one in changes.items() if one is not None}
+        removed = dict.fromkeys(key for key in before.removed if key not in put)
+        removed |= dict.fromkeys(key for key, one in changes.items() if one is None)
         outlived, half = 0, None
         if expired is not None:
-            stale = [key for key, (_, time) in fresh.items() if time <= expired]
+            stale = [key for own in (fresh, put) for key, one in own.items() if one[1] <= expired]
             for key in stale:
-                del fresh[key]
-                removed[key] = None
+                fresh.pop(key, None)
+                put.pop(key, None)
+            removed |= dict.fromkeys(stale)
             outlived = tiers.outlived(before.runs, expired)
             half = tiers.half_gone(before.runs[outlived:], expired)
             changes = changes or dict.fromkeys(stale)
@@ -102,45 +126,33 @@ class ShardState:
         following = Manifest(touch, runs, fresh, list(removed) if runs else [])
         following.leaving = self._leaving(touch, before.runs[:outlived])
         following.imported = before.imported
-        data = dump(following)
-        if self.files is None:
+        data = b""
+        if files is None or _least_size(put) <= files.inline:
+            following.fresh |= {key: (Raw(value), time) for key, (value, time) in put.items()}
+            put, data = {}, dump(following)
+        if files is None:
             return data
-        large = len(data) > self.files.inline
+        large = not data or len(data) > files.inline
         if large or half is not None:
-            self._merge(self.files, following, expired, half, large=large)
+            own = self._of_own(following, put) if large else None
+            self._merge(files, following, own, expired, half)
             data = dump(following)
-        self._clear(self.files, following)
+        self._clear(files, following)
         return data
-
-    def _own(
-        self, changes: Mapping[bytes, Entry | None]
-    ) -> tuple[dict[bytes, tuple[Raw, int]], dict[bytes, None]]:
-        """Return the manifest's own entries, and the keys that it removes, after changes."""
-        fresh, removed = dict(self.manifest.fresh), dict.fromkeys(self.manifest.removed)
-        for key, entry in changes.items():
-            if entry is None:
-                fresh.pop(key, None)
-                removed[key] = None
-            else:
-                fresh[key] = (Raw(entry.value), entry.time)
-                removed.pop(key, None)
-        return fresh, removed
 
     def _merge(
         self,
         files: StateFiles,
         following: Manifest,
+        own: RunFile | None,
         expired: int | None,
         half: int | None,
-        *,
-        large: bool,
     ) -> None:
-        """Move the manifest's own entries to a file if they are `large`, and merge what is due."""
-        runs, above = following.runs, []
+        """Move the manifest's `own` entries to a file if they are given, and merge what is due."""
+        runs, above = following.runs, [] if own is None else [own]
         sizes = [run.size for run in runs]
-        if large:
-            above = [self._of_own(following)]
-            sizes.append(above[0].nbytes)
+        if own is not None:
+            sizes.append(own.nbytes)
             following.fresh, following.removed = {}, []
         due = tiers.due(sizes, files.inline, self.shard * _GOLDEN % 1.0)
         begin = min((place for place in (due, half) if place is not None), default=len(runs))
@@ -156,11 +168,11 @@ class ShardState:
         if not following.runs:
             following.removed = []
 
-    def _of_own(self, manifest: Manifest) -> RunFile:
-        entries: dict[bytes, Entry | None] = {
-            key: Entry(bytes(value), time) for key, (value, time) in manifest.fresh.items()
+    def _of_own(self, manifest: Manifest, put: Mapping[bytes, Stored]) -> RunFile:
+        entries: dict[bytes, Stored | None] = {
+            key: (bytes(value), time) for key, (value, time) in manifest.fresh.items()
         }
-        return RunFile.of(entries | dict.fromkeys(manifest.removed), self.hashing)
+        return RunFile.of(entries | put | dict.fromkeys(manifest.removed), self._hashed)
 
     def _leaving(self, touch: int, outlived: list[Run]) -> list[tuple[int, str]]:
         """Return the files that stay for now, though they were replaced."""
@@ -178,3 +190,9 @@ class ShardState:
             gone += [name for name in old if name not in known]
         for name in gone:
             files.delete(name)
+
+
+def _least_size(put: Mapping[bytes, Stored]) -> int:
+    """Return how many bytes entries take in a manifest at least."""
+    values = map(itemgetter(0), put.values())
+    return sum(map(len, put)) + sum(map(len, values)) + 4 * len(put)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from millstream.state import NO_TIME, Entry, Manifest, ShardState, StateFiles, entries
 from millstream.state.manifest import load
+from millstream.state.run_file import Hashes, hashed
 from millstream.storage import Folder
 
 INLINE = 2_000
@@ -81,3 +83,26 @@ def test_what_a_batch_reads_and_writes_grows_with_what_it_touches(
         key(7): Entry(b"\x02"),
         key(8): Entry(VALUE),
     }
+
+
+def test_the_hashes_of_keys_are_computed_once_and_those_of_files_are_taken_from_there(
+    files: StateFiles,
+) -> None:
+    asked: list[bytes] = []
+
+    def hashing(keys: Sequence[bytes]) -> Hashes:
+        asked.extend(keys)
+        return hashed(keys)
+
+    data = with_base(files)
+    shard = ShardState(load(data), files, hashing=hashing)
+    few = [key(number) for number in range(100)]
+    after = shard.commit(dict.fromkeys(shard.lookup(few), (VALUE, 1)))
+    assert sorted(asked) == few
+    assert after is not None
+    asked.clear()
+    most = [key(number) for number in range(1_000, 7_000)]
+    shard = ShardState(load(after), files, hashing=hashing)
+    shard.lookup(most)
+    shard.commit(dict.fromkeys(most, (VALUE, 2)))
+    assert set(asked) == {key(number) for number in range(5_000, 7_000)}

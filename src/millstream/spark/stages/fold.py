@@ -91,11 +91,14 @@ class Folding:
 
     def take(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
         results = []
+        get, keep, step = state.get, self.keep, self._step
         for number, (key, row, at) in enumerate(self._given(rows, keys)):
-            known = self._known(state, key, at)
+            known = get(key)
+            if keep is not None and known is not None and at - known[1] >= keep:
+                known = None  # event time has left it behind
             before = _initial(self.initial) if known is None else known[0]
             try:
-                after, result = self._step(before, row)
+                after, result = step(before, row)
             except RunError:
                 raise
             except Exception as error:
@@ -112,7 +115,9 @@ class Folding:
     def _take_others(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
         results, failed = [], {}
         for number, (key, row, at) in enumerate(self._given(rows, keys)):
-            known = self._known(state, key, at)
+            known = state.get(key)
+            if self.keep is not None and known is not None and at - known[1] >= self.keep:
+                known = None
             before = encode(_initial(self.initial) if known is None else known[0])
             try:
                 after, result = self._step(decode(before), row)
@@ -138,13 +143,6 @@ class Folding:
         if self.in_order and self.time is not None:
             times = micros(rows.column(self.time)).tolist()
         return zip(keys, dictionaries(plain), times, strict=True)
-
-    def _known(self, state: State, key: bytes, at: int) -> tuple[Any, int] | None:
-        """Return what is kept for a key, unless event time has left it behind."""
-        known = state.get(key)
-        if known is None or self.keep is None or at - known[1] < self.keep:
-            return known
-        return None
 
     def _step(self, state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
         """Call the user's function, and check the row that it returns."""
