@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from millstream.patterns import plain, shard, tabled
+from millstream.patterns import pieces, plain, shard, tabled
 from millstream.patterns.automaton import Automaton, deadline
-from millstream.patterns.batches import Batch, Found
+from millstream.patterns.batches import Batch, Found, Numbers
 from millstream.patterns.landing import check_landings
 from millstream.patterns.outputs import Lag
 from millstream.patterns.partition import PartitionMatcher
+from millstream.patterns.pieces import Piece
 from millstream.patterns.program import Unsupported
 from millstream.patterns.row_pattern import ANCHORS
 from millstream.patterns.search import SearchMatcher
+from millstream.patterns.streams import Schemas
 from millstream.patterns.tables import Tables, tables
 
 
@@ -27,6 +29,17 @@ class Kept(Protocol):
     def live(self) -> int: ...
     @property
     def idle(self) -> bool: ...
+    @property
+    def count(self) -> int:
+        """How many keys something is kept of."""
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next event."""
+
+
+#: Returns the number of each key's piece.
+Places = Callable[[pa.Array], Numbers]
 
 
 class Matcher(Protocol):
@@ -41,6 +54,13 @@ class Matcher(Protocol):
     def soonest(self, kept: Kept) -> int | None: ...
     def dump(self, kept: Kept) -> bytes: ...
     def load(self, data: bytes) -> Kept: ...
+    def cut(self, kept: Kept, places: Places, schemas: Schemas) -> dict[int, Piece]:
+        """Return what is kept in pieces by key, by their numbers."""
+
+    def joined(
+        self, empty: Kept, contents: Sequence[list[Any]], sequence: int, schemas: Schemas
+    ) -> Kept:
+        """Return what pieces hold together."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +93,16 @@ class KernelMatcher:
     def load(self, data: bytes) -> Kept:
         return shard.load(self.tables, data)
 
+    def cut(self, kept: Kept, places: Places, schemas: Schemas) -> dict[int, Piece]:
+        assert isinstance(kept, shard.Shard)
+        return pieces.cut(self.tables, kept, places(kept.keys), schemas)
+
+    def joined(
+        self, empty: Kept, contents: Sequence[list[Any]], sequence: int, schemas: Schemas
+    ) -> Kept:
+        assert isinstance(empty, shard.Shard)
+        return pieces.joined(self.tables, empty, contents, sequence, schemas)
+
 
 @dataclass(frozen=True)
 class PlainMatcher:
@@ -103,6 +133,19 @@ class PlainMatcher:
 
     def load(self, data: bytes) -> Kept:
         return plain.load(data)
+
+    def cut(self, kept: Kept, places: Places, _schemas: Schemas) -> dict[int, Piece]:
+        assert isinstance(kept, plain.PlainShard)
+        found = {}
+        for number, part in plain.cut(kept, places(pa.array(list(kept.keys), kept.kind))).items():
+            found[number] = Piece([plain.dump(part)], len(part.keys), self.soonest(part))
+        return found
+
+    def joined(
+        self, empty: Kept, contents: Sequence[list[Any]], sequence: int, _schemas: Schemas
+    ) -> Kept:
+        assert isinstance(empty, plain.PlainShard)
+        return plain.joined(empty, [plain.load(data) for (data,) in contents], sequence)
 
 
 def matcher(

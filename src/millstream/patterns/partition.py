@@ -7,7 +7,10 @@ found something, so that it need not know of them. They are kept permanently.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,9 +20,11 @@ import pyarrow as pa
 from millstream.errors import InternalError
 from millstream.patterns.batches import Batch, Found, Numbers, table_bytes, table_of
 from millstream.patterns.outputs import Lag
+from millstream.patterns.pieces import Piece
+from millstream.patterns.streams import Schemas, cut_table, join_table, transposed
 
 if TYPE_CHECKING:
-    from millstream.patterns.matcher import Kept, Matcher
+    from millstream.patterns.matcher import Kept, Matcher, Places
 
 MARK: Final = b"MSPN"
 VERSION: Final = 1
@@ -42,6 +47,17 @@ class Partition:
     def idle(self) -> bool:
         """Whether there is nothing to keep."""
         return self.inner.idle and not self.memory and not self.counts
+
+    @property
+    def count(self) -> int:
+        """How many keys something is kept of."""
+        remembered = 0 if self.memory is None else len(self.memory.column("key").unique())
+        return max(self.inner.count, remembered, len(self.counts))
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next event."""
+        return self.inner.sequence
 
 
 @dataclass(frozen=True)
@@ -90,6 +106,54 @@ class PartitionMatcher:
         content = msgspec.msgpack.decode(data[6:])
         memory = None if content["memory"] is None else table_of(content["memory"])
         return Partition(self.inner.load(content["inner"]), memory, content["counts"])
+
+    def cut(self, kept: Kept, places: Places, schemas: Schemas) -> dict[int, Piece]:
+        assert isinstance(kept, Partition)
+        inner = self.inner.cut(kept.inner, places, schemas)
+        memory = {} if kept.memory is None else _cut_memory(kept.memory, places, schemas)
+        counts: dict[int, dict[str, int]] = {}
+        numbers = places(pa.array(list(kept.counts), pa.string())).tolist()
+        for number, (key, count) in zip(numbers, kept.counts.items(), strict=True):
+            counts.setdefault(number, {})[key] = count
+        found = {}
+        for number in inner.keys() | memory.keys() | counts.keys():
+            content, keys, soonest = inner.get(number) or (None, 0, None)
+            own = counts.get(number, {})
+            keys = max(keys, len(own), memory[number][1] if number in memory else 0)
+            content = [content, memory.get(number), own]
+            found[number] = Piece(content, keys, soonest)
+        return found
+
+    def joined(
+        self, empty: Kept, contents: Sequence[list[Any]], sequence: int, schemas: Schemas
+    ) -> Kept:
+        assert isinstance(empty, Partition)
+        inner, memory, counts = zip(*contents, strict=True) if contents else ((), (), ())
+        some = [one for one in inner if one is not None]
+        return Partition(
+            self.inner.joined(empty.inner, some, sequence, schemas),
+            _joined_memory([one for one in memory if one is not None], schemas),
+            {key: count for own in counts for key, count in own.items()},
+        )
+
+
+def _cut_memory(memory: pa.Table, places: Places, schemas: Schemas) -> dict[int, list[Any]]:
+    """Return the last rows of keys in pieces: the schema, a count of rows, and streams."""
+    numbers, ranks = np.unique(places(memory.column("key").combine_chunks()), return_inverse=True)
+    ends = np.cumsum(np.bincount(ranks, minlength=len(numbers)), dtype=np.int64).tolist()
+    rows = memory.take(pa.array(np.argsort(ranks, kind="stable")))
+    schema = schemas.number(rows.schema)
+    parts = zip(np.diff([0, *ends]).tolist(), transposed(cut_table(rows, [0, *ends])), strict=True)
+    found = ([schema, count, *streams] for count, streams in parts)
+    return dict(zip(numbers.tolist(), found, strict=True))
+
+
+def _joined_memory(contents: list[list[Any]], schemas: Schemas) -> pa.Table | None:
+    tables = [
+        join_table(schemas.at(number), transposed(one[2:] for one in some))
+        for number, some in groupby(sorted(contents, key=itemgetter(0)), itemgetter(0))
+    ]
+    return pa.concat_tables([one.cast(tables[0].schema) for one in tables]) if tables else None
 
 
 def anchored(anchors: tuple[tuple[str, int], ...], batch: Batch) -> Batch:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from millstream.errors import InternalError
 from millstream.patterns import events
 from millstream.patterns.automaton import Automaton, Event, Key, Link, Match, Run, advance, step
-from millstream.patterns.batches import Batch, Found, table_bytes, table_of
+from millstream.patterns.batches import Batch, Found, Numbers, table_bytes, table_of
 
 MARK: Final = b"MSPP"
 VERSION: Final = 1
@@ -42,6 +42,11 @@ class PlainShard:
     def idle(self) -> bool:
         """Whether there is nothing to keep."""
         return not self.keys
+
+    @property
+    def count(self) -> int:
+        """How many keys something is kept of."""
+        return len(self.keys)
 
 
 def empty(keys: pa.DataType, rows: pa.Schema) -> PlainShard:
@@ -156,6 +161,29 @@ def load(data: bytes) -> PlainShard:
         numbers,
         sequence,
         table_of(kind).schema.field("key").type,
+    )
+
+
+def cut(shard: PlainShard, pieces: Numbers) -> dict[int, PlainShard]:
+    """Return a shard in pieces, given the number of each key's."""
+    rows = _Rows(shard.rows, {number: place for place, number in enumerate(shard.numbers)})
+    keys: dict[int, dict[Any, Key]] = {}
+    for piece, (name, key) in zip(pieces.tolist(), shard.keys.items(), strict=True):
+        keys.setdefault(piece, {})[name] = key
+    return {piece: rows.kept(replace(shard, keys=some)) for piece, some in keys.items()}
+
+
+def joined(empty: PlainShard, parts: list[PlainShard], sequence: int) -> PlainShard:
+    """Return the shard of which these are pieces."""
+    if not parts:
+        return replace(empty, sequence=sequence)
+    schema = parts[0].rows.schema
+    return PlainShard(
+        {name: key for part in parts for name, key in part.keys.items()},
+        pa.concat_tables([part.rows.cast(schema) for part in parts]),
+        tuple(number for part in parts for number in part.numbers),
+        sequence,
+        parts[0].kind,
     )
 
 

@@ -57,6 +57,11 @@ class Shard:
         """Whether there is nothing to keep."""
         return not len(self.runs) and not len(self.held)
 
+    @property
+    def count(self) -> int:
+        """How many keys something is kept of."""
+        return len(self.keys)
+
 
 def empty(tables: Tables, keys: pa.DataType, rows: pa.Schema) -> Shard:
     """Return a shard without runs."""
@@ -320,15 +325,21 @@ def together(one: Shard, other: Shard) -> Shard:
 
 def soonest(tables: Tables, shard: Shard) -> int | None:
     """Return when the time of a run is up next."""
-    limits = []
+    lowest = int(deadlines(tables, shard.runs).min(initial=layout.NEVER))
+    return None if lowest >= layout.NEVER else lowest
+
+
+def deadlines(tables: Tables, runs: Table) -> Numbers:
+    """Return when the time of each run is up."""
+    limits = np.full(len(runs), layout.NEVER)
     within = int(tables.rules.settings[layout.WITHIN])
-    if within >= 0 and shard.live:
-        limits.append(int(shard.runs[:, layout.STARTED_AT].min()) + within)
-    patience = tables.rules.states[shard.runs[:, layout.STATE], layout.PATIENCE]
-    waiting = patience >= 0
-    if waiting.any():
-        limits.append(int((shard.runs[waiting, layout.LAST_AT] + patience[waiting]).min()))
-    return min(limits, default=None)
+    if within >= 0:
+        limits = runs[:, layout.STARTED_AT] + within
+    patience = tables.rules.states[runs[:, layout.STATE], layout.PATIENCE]
+    waits = patience >= 0
+    if waits.any():
+        limits[waits] = np.minimum(limits[waits], runs[waits, layout.LAST_AT] + patience[waits])
+    return limits
 
 
 def dump(shard: Shard) -> bytes:

@@ -6,7 +6,7 @@ Of several entries with one hash the order is that of nothing; no key is there t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -116,10 +116,33 @@ class RunFile:
         places = range(at + 1, end)
         return next((place for place in places if keys[place].as_py() == key), None)
 
-    def at(self, places: _Places) -> tuple[list[bytes | None], list[int]]:
-        """Return the values and times at places; no value where a key was removed."""
+    def at(self, places: _Places) -> tuple[list[Any], list[int]]:
+        """Return the values and times at places; None in place of a value where a key was removed."""
         values = self.batch.column(2).take(pa.array(places)).to_numpy(zero_copy_only=False)
         return values.tolist(), self._times[places].tolist()
+
+    def entries(self, keys: Keys, places: _Places) -> Iterable[tuple[bytes, Stored]]:
+        """Return the entries of keys, which are at these places, without those that were removed."""
+        values, times = self.at(places)
+        found = zip(keys.tolist(), zip(values, times, strict=True), strict=True)
+        return (one for one in found if one[1][0] is not None) if None in values else found
+
+    def due(self, moment: int) -> tuple[Keys, Hashes, _Places]:
+        """Return the keys of the entries at or before a moment, their hashes and places."""
+        places = np.flatnonzero(self._times <= moment)
+        keys = self.batch.column(1).take(pa.array(places)).to_numpy(zero_copy_only=False)
+        return keys, self._hashes[places], places
+
+    def next_time(self, moment: int) -> int:
+        """Return the first time behind a moment."""
+        times = self._times
+        return int(times[times > moment].min(initial=NO_TIME))
+
+    def is_hidden_by(self, newer: RunFile) -> bool:
+        """Tell whether another run has the same keys, as when a batch touches all that there are."""
+        if not np.array_equal(self._hashes, newer._hashes):
+            return False
+        return bool(self.batch.column(1).equals(newer.batch.column(1)))
 
     def hashes(self) -> Iterator[tuple[bytes, int]]:
         """Yield all keys with their hashes."""
@@ -146,6 +169,10 @@ def merged(runs: Sequence[RunFile], *, whole: bool, expired: int | None = None) 
         whole: Nothing lies below them, so that what was removed need not be remembered.
         expired: Entries at or before this time are removed.
     """
+    *older, newest = runs
+    runs = [*(run for run in older if not run.is_hidden_by(newest)), newest]
+    if len(runs) == 1 and expired is None and not (whole and newest.batch.column(2).null_count):
+        return newest
     table = pa.Table.from_batches([run.batch for run in reversed(runs)]).combine_chunks()
     # Stable: among equal hashes the newest come first. Sorted runs are merged, not sorted again.
     hashes = table.column(0).to_numpy()

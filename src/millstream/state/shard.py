@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -12,7 +12,7 @@ from msgspec import Raw
 from millstream.errors import InternalError
 from millstream.state import tiers
 from millstream.state.files import StateFiles
-from millstream.state.manifest import Manifest, Run, Stored, dump
+from millstream.state.manifest import NO_TIME, Manifest, Run, Stored, dump
 from millstream.state.run_file import Hashes, Hashing, RunFile, hashed, merged
 
 #: Multiples of it are spread evenly between 0 and 1.
@@ -51,6 +51,33 @@ class ShardState:
             found |= self._in_runs(list(wanted))
         return found
 
+    def due(self, moment: int) -> dict[bytes, Stored]:
+        """Return the entries whose time is at or before a moment."""
+        fresh, runs = self.manifest.fresh, [self._run(run.name) for run in self.manifest.runs]
+        hidden = {*fresh, *self.manifest.removed}
+        found = {key: (bytes(one[0]), one[1]) for key, one in fresh.items() if one[1] <= moment}
+        for number, run in enumerate(runs):
+            keys, hashes, places = run.due(moment)
+            for newer in runs[number + 1 :]:
+                if not len(keys):
+                    break
+                rest = np.ones(len(keys), bool)
+                rest[newer.find(keys, hashes)[0]] = False
+                keys, hashes, places = keys[rest], hashes[rest], places[rest]
+            here = run.entries(keys, places)
+            found.update((key, entry) for key, entry in here if key not in hidden)
+        return found
+
+    def next_time(self, moment: int, changes: Mapping[bytes, Stored | None]) -> int:
+        """Return the first time behind a moment that an entry has after changes, or one before it.
+
+        It may be that of an entry that another has replaced.
+        """
+        times = [one[1] for key, one in self.manifest.fresh.items() if key not in changes]
+        times += [one[1] for one in changes.values() if one is not None]
+        times += [self._run(run.name).next_time(moment) for run in self.manifest.runs]
+        return min((time for time in times if time > moment), default=NO_TIME)
+
     def _in_runs(self, wanted: list[bytes]) -> dict[bytes, Stored]:
         hashes = self._hashed(wanted)
         order = np.argsort(hashes)
@@ -59,9 +86,7 @@ class ShardState:
         for run in reversed(self.manifest.runs):
             file = self._run(run.name)
             which, places = file.find(keys, hashes)
-            values, times = file.at(places)
-            here = zip(keys[which].tolist(), zip(values, times, strict=True), strict=True)
-            found.update((one for one in here if one[1][0] is not None) if None in values else here)
+            found.update(file.entries(keys[which], places))
             rest = np.ones(len(keys), bool)
             rest[which] = False
             keys, hashes = keys[rest], hashes[rest]
@@ -69,7 +94,7 @@ class ShardState:
                 break
         return found
 
-    def _hashed(self, keys: list[bytes]) -> Hashes:
+    def _hashed(self, keys: Sequence[bytes]) -> Hashes:
         """Return the hashes of keys, computed at most once."""
         known = self._hashes
         if not known and self._are_most(keys):
@@ -82,7 +107,7 @@ class ShardState:
                 return hashes
         return np.fromiter(map(known.__getitem__, keys), np.uint64, len(keys))
 
-    def _are_most(self, keys: list[bytes]) -> bool:
+    def _are_most(self, keys: Sequence[bytes]) -> bool:
         """Tell whether so many keys are wanted that it is quicker to read all hashes of files."""
         rows = sum(run.rows for run in self.manifest.runs)
         return 0 < rows < 2 * len(keys)
@@ -168,7 +193,7 @@ class ShardState:
         if not following.runs:
             following.removed = []
 
-    def _of_own(self, manifest: Manifest, put: Mapping[bytes, Stored]) -> RunFile:
+    def _of_own(self, manifest: Manifest, put: dict[bytes, Stored]) -> RunFile:
         entries: dict[bytes, Stored | None] = {
             key: (bytes(value), time) for key, (value, time) in manifest.fresh.items()
         }

@@ -48,6 +48,7 @@ from millstream.spark.stages.match_rows import (
 )
 from millstream.spark.stages.match_state import MatchShard
 from millstream.spark.stages.ordered import SHARD, pack
+from millstream.state import StateFiles
 
 #: What rows are ordered by, where that is more than a time.
 BY: Final = "__by{}"
@@ -65,13 +66,14 @@ def matched(
     counted: str | None = None,
     start: str | None = None,
     keyless: Keyless | None = None,
+    files: StateFiles | None = None,
 ) -> DataFrame:
     """Return the matches that a recipe finds in the rows of a frame, which may be a stream.
 
     The column `start`, if it is named, has the time of the first event of each. With `drop_late`,
     rows of a stream that come behind the watermark are left out, and counted in its progress under
     the name `counted`; without it, whoever hands them out lets none through. Rows without a key are
-    left out too, and go where `keyless` puts them.
+    left out too, and go where `keyless` puts them. State that is large is kept in `files`.
     """
     prepared = _prepared(frame, recipe, shards, buried=keyless is not None)
     schema = StructType([one for one in prepared.schema.fields if one.name not in (SHARD, RECORD)])
@@ -88,7 +90,7 @@ def matched(
             prepared.mapInArrow(keyless or pack, f"{SHARD} int, rows binary")
             .groupBy(SHARD)
             .transformWithStateInPandas(
-                MatchShard(stage),
+                MatchShard(stage, files),
                 output,
                 outputMode="append",
                 timeMode="eventTime",

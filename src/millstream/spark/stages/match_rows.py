@@ -88,11 +88,20 @@ class ShardMatcher:
         self, kept: list[Kept], rows: pa.Table, watermark: int
     ) -> tuple[list[Kept], list[pa.Table]]:
         """Match rows, which are in order, and return what is kept and what is found."""
+        return self.matched(kept, self.batches(rows), watermark)
+
+    def batches(self, rows: pa.Table) -> list[Batch]:
+        """Return for each pattern the events of rows that concern it."""
+        return [self._batch(rows, plan) for plan in self.recipe.plans]
+
+    def matched(
+        self, kept: list[Kept], batches: list[Batch], watermark: int
+    ) -> tuple[list[Kept], list[pa.Table]]:
+        """Match batches, one for each pattern, and return what is kept and what is found."""
         after, results = [], []
-        for number, (plan, one, before) in enumerate(
-            zip(self.recipe.plans, self.matchers, kept, strict=True)
+        for number, (plan, one, before, batch) in enumerate(
+            zip(self.recipe.plans, self.matchers, kept, batches, strict=True)
         ):
-            batch = self._batch(rows, plan)
             now, found = one.process(before, batch, watermark)
             after.append(now)
             if self.recipe.empty or self.recipe.unmatched:

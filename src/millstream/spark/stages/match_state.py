@@ -1,4 +1,11 @@
-"""The state of a shard: rows that wait for the watermark, and what the matchers keep."""
+"""The state of a shard: rows that wait for the watermark, and what the matchers keep.
+
+Both lie in one list of Spark's, as pieces that a first byte marks:
+
+    W   rows that wait
+    M   the manifest of what the matchers keep: see `match_pieces`
+    K   all that they keep, as earlier releases stored it; N for patterns whose states have changed since
+"""
 
 from __future__ import annotations
 
@@ -15,9 +22,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from millstream.errors import GroupChanged
 from millstream.patterns.events import micros
 from millstream.patterns.matcher import Kept
+from millstream.spark.stages.match_pieces import Pieces
 from millstream.spark.stages.match_rows import TIME, ShardMatcher, in_order
 from millstream.spark.stages.ordered import PIECE as CHUNK
 from millstream.spark.stages.ordered import from_bytes, to_bytes, wake_at, watermark_us
+from millstream.state import NO_TIME, ShardState, StateFiles
+from millstream.state.manifest import load
 
 #: How many there were before the state recorded it.
 OLD_SHARDS: Final = 64
@@ -25,9 +35,13 @@ OLD_SHARDS: Final = 64
 
 @dataclass
 class MatchShard(StatefulProcessor):
-    """One shard of a stream: rows that wait, and what the matchers keep."""
+    """One shard of a stream: rows that wait, and what the matchers keep.
+
+    What is large lies in `files`, if there are any.
+    """
 
     stage: ShardMatcher
+    files: StateFiles | None = None
     _handle: Any = field(default=None, repr=False)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -41,17 +55,17 @@ class MatchShard(StatefulProcessor):
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         fresh = [_Packed(from_bytes(data), bytes(data)) for frame in rows for data in frame["rows"]]
-        yield from self._advance(fresh, watermark_us(timerValues))
+        yield from self._advance(int(key[0]), fresh, watermark_us(timerValues))
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
-        yield from self._advance([], watermark_us(timerValues))
+        yield from self._advance(int(key[0]), [], watermark_us(timerValues))
 
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _advance(self, fresh: list[_Packed], watermark: int) -> Iterator[pd.DataFrame]:
+    def _advance(self, shard: int, fresh: list[_Packed], watermark: int) -> Iterator[pd.DataFrame]:
         both = [(one, *self.stage.sorted_out(one.rows, watermark)) for one in fresh]
         yield from (_frame(letters) for _, _, letters in both if letters is not None)
         fresh = [
@@ -70,27 +84,34 @@ class MatchShard(StatefulProcessor):
                 self._pieces.appendList([(self._marked(_WAITING, one.bytes()),) for one in fresh])
                 wake_at(self._handle, self._next, lowest)
             return
-        yield from self._take([one.rows for one in fresh], watermark)
+        yield from self._take(shard, [one.rows for one in fresh], watermark)
 
-    def _take(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+    def _take(self, shard: int, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
         pieces = [self._opened(bytes(piece)) for (piece,) in self._pieces.get()]
         stored = [from_bytes(content) for mark, content in pieces if mark == _WAITING]
         tables = [_fitted(table, self.stage.rows) for table in (*stored, *fresh)]
         rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
         ready = micros(rows.column(TIME)) <= watermark
         rest = rows.filter(pa.array(~ready))
-        before = self._load(b"".join(content for mark, content in pieces if mark == _KEPT))
-        kept, results = self.stage.process(
-            before, in_order(rows.filter(pa.array(ready))), watermark
+        batches = self.stage.batches(in_order(rows.filter(pa.array(ready))))
+        data, old = (
+            b"".join(content for mark, content in pieces if mark == wanted)
+            for wanted in (_MANIFEST, _KEPT)
         )
-        self._store([*self._dumped(kept), *self._packed(rest)])
-        self._wake_next(kept, rest)
+        room = ShardState(load(data), self.files, shard)
+        kept = Pieces(room, self.stage.matchers, self.stage.empty())
+        before = kept.load((one.keys for one in batches), watermark)
+        after, results = self.stage.matched(
+            self._converted(old) if old else before, batches, watermark
+        )
+        manifest, changes = kept.commit(after)
+        self._store([*self._cut(data if manifest is None else manifest), *self._packed(rest)])
+        self._wake_next(room.next_time(watermark, changes), rest)
         if results:
             yield _frame(since_1970(pa.concat_tables(results)))
 
-    def _load(self, data: bytes) -> list[Kept]:
-        if not data:
-            return self.stage.empty()
+    def _converted(self, data: bytes) -> list[Kept]:
+        """Return what the matchers keep, as earlier releases stored it."""
         stored = msgspec.msgpack.decode(data)
         return [
             empty if part is None else one.load(part)
@@ -105,17 +126,9 @@ class MatchShard(StatefulProcessor):
         else:
             self._pieces.clear()
 
-    def _dumped(self, kept: list[Kept]) -> list[bytes]:
-        if all(one.idle for one in kept):
-            return []
-        parts = [
-            None if k.idle else one.dump(k)
-            for one, k in zip(self.stage.matchers, kept, strict=True)
-        ]
-        data = msgspec.msgpack.encode(parts)
-        return [
-            self._marked(self._kept, data[at : at + CHUNK]) for at in range(0, len(data), CHUNK)
-        ]
+    def _cut(self, manifest: bytes) -> list[bytes]:
+        starts = range(0, len(manifest), CHUNK)
+        return [self._marked(_MANIFEST, manifest[at : at + CHUNK]) for at in starts]
 
     def _packed(self, rest: pa.Table) -> list[bytes]:
         step = max(1, rest.num_rows * CHUNK // max(1, rest.nbytes))
@@ -152,17 +165,16 @@ class MatchShard(StatefulProcessor):
         """The mark of what the matchers keep."""
         return _KEPT_ANEW if self.stage.renumbered else _KEPT
 
-    def _wake_next(self, kept: list[Kept], rest: pa.Table) -> None:
-        limits = [one.soonest(part) for one, part in zip(self.stage.matchers, kept, strict=True)]
-        limits += [int(micros(rest.column(TIME)).min())] if rest.num_rows else []
-        lowest = min((limit for limit in limits if limit is not None), default=None)
-        if lowest is None:
+    def _wake_next(self, soonest: int, rest: pa.Table) -> None:
+        lowest = int(micros(rest.column(TIME)).min()) if rest.num_rows else NO_TIME
+        lowest = min(lowest, soonest)
+        if lowest == NO_TIME:
             self._next.clear()
         else:
             wake_at(self._handle, self._next, lowest)
 
 
-_KEPT, _WAITING = b"K", b"W"
+_KEPT, _WAITING, _MANIFEST = b"K", b"W", b"M"
 #: Of patterns whose states 0.1.0 numbered otherwise.
 _KEPT_ANEW: Final = b"N"
 #: The marks of pieces that do not say over how many shards the keys are spread.
