@@ -49,6 +49,10 @@ class Matcher(Protocol):
     def compiled(self) -> bool:
         """Whether the kernel runs it."""
 
+    @property
+    def width(self) -> int:
+        """How many numbers a run has; 0 if it is no row of numbers."""
+
     def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept: ...
     def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]: ...
     def soonest(self, kept: Kept) -> int | None: ...
@@ -70,6 +74,10 @@ class KernelMatcher:
     tables: Tables
     automaton: Automaton
     compiled: bool = True
+
+    @property
+    def width(self) -> int:
+        return self.tables.width
 
     def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept:
         return shard.empty(self.tables, keys, rows)
@@ -111,6 +119,7 @@ class PlainMatcher:
     automaton: Automaton
     late: bool = False
     compiled: bool = False
+    width: int = 0
 
     def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept:
         return plain.empty(keys, rows)

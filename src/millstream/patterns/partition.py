@@ -75,6 +75,11 @@ class PartitionMatcher:
         """Whether the kernel runs it."""
         return self.inner.compiled
 
+    @property
+    def width(self) -> int:
+        """How many numbers a run has."""
+        return self.inner.width
+
     def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept:
         return Partition(self.inner.empty(keys, rows), None, {})
 
@@ -146,6 +151,13 @@ def _cut_memory(memory: pa.Table, places: Places, schemas: Schemas) -> dict[int,
     parts = zip(np.diff([0, *ends]).tolist(), transposed(cut_table(rows, [0, *ends])), strict=True)
     found = ([schema, count, *streams] for count, streams in parts)
     return dict(zip(numbers.tolist(), found, strict=True))
+
+
+def keys_of(memory: list[Any], schemas: Schemas) -> list[str]:
+    """Return the keys of a piece of last rows."""
+    rows = join_table(schemas.at(memory[0]), [[stream] for stream in memory[2:]])
+    found: list[str] = rows.column("key").unique().to_pylist()
+    return found
 
 
 def _joined_memory(contents: list[list[Any]], schemas: Schemas) -> pa.Table | None:

@@ -177,6 +177,13 @@ def joined(
     )
 
 
+def keys_and_runs(content: list[Any], width: int, schemas: Schemas) -> tuple[pa.Array, Table]:
+    """Return the keys of a piece, and their runs."""
+    kind = schemas.at(content[0]).types[0]
+    keys = join_column(kind, [content[_ROWS]], [content[_ROWS + 1]])
+    return keys, _joined([content[2]], width, {})
+
+
 def _before(counts: Iterable[int]) -> Numbers:
     """Return how many there are before each piece."""
     found = np.fromiter(counts, np.int64)

@@ -366,10 +366,15 @@ def load(tables: Tables, data: bytes) -> Shard:
     Raises:
         InternalError: They are not of this version.
     """
+    return loaded(tables.width, data)
+
+
+def loaded(width: int, data: bytes) -> Shard:
+    """Return the shard in bytes, given how many numbers a run has."""
     content = msgspec.msgpack.decode(_content(data))
     return Shard(
         table_of(content["keys"]).column("key").combine_chunks(),
-        _numbers(content["runs"], tables.width),
+        _numbers(content["runs"], width),
         _numbers(content["held"], layout.MATCH_WIDTH),
         np.frombuffer(content["nodes"], np.int32).astype(np.int64).reshape(-1, 3),
         table_of(content["rows"]),

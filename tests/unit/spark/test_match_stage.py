@@ -76,15 +76,15 @@ def opened(piece: bytes, shards: int, *, renumbered: bool = False) -> tuple[byte
 
 
 def test_state_says_over_how_many_shards_keys_are_spread() -> None:
-    piece = shard(300)._marked(match_state._KEPT, b"content")
-    assert opened(piece, 300) == (match_state._KEPT, b"content")
+    piece = shard(300)._marked(match_state.KEPT, b"content")
+    assert opened(piece, 300) == (match_state.KEPT, b"content")
     with pytest.raises(GroupChanged, match="spread over 300 shards, not over 16") as caught:
         opened(piece, 16)
     assert "shards=300" in str(caught.value.__notes__)
 
 
 def test_state_from_before_shards_were_noted_is_read_with_as_many_as_there_were() -> None:
-    assert opened(b"kcontent", OLD_SHARDS) == (match_state._KEPT, b"content")
+    assert opened(b"kcontent", OLD_SHARDS) == (match_state.KEPT, b"content")
     assert opened(b"wcontent", OLD_SHARDS) == (match_state._WAITING, b"content")
     with pytest.raises(GroupChanged, match="64 shards"):
         opened(b"wcontent", 16)
@@ -93,10 +93,10 @@ def test_state_from_before_shards_were_noted_is_read_with_as_many_as_there_were(
 def test_runs_of_a_pattern_whose_states_were_others_are_refused() -> None:
     """They would be read as runs in other states."""
     new = shard(16, renumbered=True)
-    assert new._opened(new._marked(new._kept, b"content")) == (match_state._KEPT, b"content")
+    assert new._opened(new._marked(b"N", b"content")) == (match_state.KEPT, b"content")
     waiting = new._marked(match_state._WAITING, b"rows")
     assert new._opened(waiting) == (match_state._WAITING, b"rows")
-    for piece, shards in ((shard(16)._marked(match_state._KEPT, b"old"), 16), (b"kold", 64)):
+    for piece, shards in ((shard(16)._marked(match_state.KEPT, b"old"), 16), (b"kold", 64)):
         with pytest.raises(GroupChanged, match="in another way"):
             opened(piece, shards, renumbered=True)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.clock import micros
-from millstream.errors import RunError, SchemaConflict
+from millstream.errors import NotThere, RunError, SchemaConflict
 from millstream.flow.kept import conformed
 from millstream.spark.inspection.columns import Layout, from_table, layout_of
 from millstream.spark.inspection.key_states import FIRST_AT, KeyStates, read_states
@@ -44,8 +44,12 @@ def import_states(spark: SparkSession, found: Opened, stage: str, file: Path) ->
     Raises:
         SchemaConflict: The file does not have the columns of the stage's state.
         RunError: The file cannot be read.
+        NotThere: It is the stage of a pattern, whose runs are no values that could be edited.
     """
     states = read_states(spark, found, stage)
+    if states.kind == "match":
+        msg = f'the state of stage "{stage}" ({states.kind}) cannot be imported'
+        raise NotThere(msg, hint="that of fold and distinct can")
     try:
         table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:

@@ -1,8 +1,9 @@
 """The state of a stage as of one committed batch, one row per key.
 
 Spark's own `statestore` source reads a version of its files, which are never changed: a job that
-runs is not disturbed, and what is read belongs to one batch. `fold` and `distinct` keep a manifest
-per shard in there (`millstream.state`), which holds the keys of the shard or names files that do.
+runs is not disturbed, and what is read belongs to one batch. Stages keep a manifest per shard in there
+(`millstream.state`), which holds the keys of the shard or names files that do. Of a pattern (`match`)
+the number of runs is shown, and since when they wait.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from millstream.flow import durations
 from millstream.journal.plain import rows_of
 from millstream.spark.inspection.columns import Layout, layout_of, merged, to_table
 from millstream.spark.inspection.opened import Opened
+from millstream.spark.inspection.pattern_states import key_rows, manifest_of
 from millstream.spark.inspection.state_files import stage_operator
 from millstream.spark.stages.ordered import SHARD, decode
 from millstream.state import StateFiles, entries
@@ -35,10 +37,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: The kinds of stages whose state is a value per key.
-KINDS: Final = ("fold", "distinct")
+KINDS: Final = ("fold", "distinct", "match")
 #: The column of `distinct`: the time of the first row of a key.
 FIRST_AT: Final = "first_at"
-_LIST: Final = "keys"
+#: The list in which a stage keeps its manifest.
+_LISTS: Final = {"match": "pieces"}
 
 Rows = tuple[list[list[Any]], list[Any]]
 
@@ -60,8 +63,12 @@ class KeyStates:
     def rows(self, key: str | None = None) -> Iterator[Rows]:
         """Yield keys with their states, some at a time; with `key`, only that of this key."""
         for data in self.shards.values():
-            kept = entries(data, self.files.open, self.expired_us)
-            found = [(decode(one), value) for one, value, _ in kept]
+            found: list[tuple[Any, Any]]
+            if self.kind == "match":
+                found = list(key_rows(data, self.files, self.by))
+            else:
+                kept = entries(data, self.files.open, self.expired_us)
+                found = [(decode(one), value) for one, value, _ in kept]
             if self.kind == "distinct":
                 # Earlier versions have stored no time beside the value, which is one.
                 found = [
@@ -143,7 +150,7 @@ def read_states(
         raise NotThere(msg, hint=f"that of {' and '.join(KINDS)} can; checkpoint show has its size")
     meaning = found.checkpoint.description["stages"][stage]
     files = StateFiles(found.files, stage, retain=0)
-    shards = read_shards(spark, found, operator.id, committed.batch)
+    shards = read_shards(spark, found, operator.id, committed.batch, operator.kind)
     decision = imported(files.storage, stage)
     if decision is not None and (batch is None or batch > decision.batch):
         shards = current(files, decision, shards)
@@ -154,7 +161,7 @@ def read_states(
         committed.batch,
         shards,
         files,
-        _expired(meaning, committed.watermark_ms),
+        None if operator.kind == "match" else _expired(meaning, committed.watermark_ms),
     )
 
 
@@ -169,7 +176,9 @@ def kept_for(meaning: Mapping[str, Any]) -> int | None:
     return None if keep is None else durations.duration(keep) // MICROSECOND
 
 
-def read_shards(spark: SparkSession, found: Opened, operator: int, batch: int) -> dict[int, bytes]:
+def read_shards(
+    spark: SparkSession, found: Opened, operator: int, batch: int, kind: str = "fold"
+) -> dict[int, bytes]:
     """Return the manifests of all shards of an operator, as of a batch.
 
     Raises:
@@ -186,7 +195,7 @@ def read_shards(spark: SparkSession, found: Opened, operator: int, batch: int) -
                 .option("path", path)
                 .option("operatorId", operator)
                 .option("batchId", batch)
-                .option("stateVarName", _LIST)
+                .option("stateVarName", _LISTS.get(kind, "keys"))
                 .option("flattenCollectionTypes", "false")
                 .load()
                 .selectExpr(f"key.{SHARD} AS shard", pieces)
@@ -200,7 +209,8 @@ def read_shards(spark: SparkSession, found: Opened, operator: int, batch: int) -
         )
         hint = "a job that runs keeps the last 10 batches or so: try again"
         raise RunError(msg, hint=hint) from error
-    manifests = {row.shard: joined(row.pieces) for row in rows}
+    whole = manifest_of if kind == "match" else joined
+    manifests = {row.shard: whole([bytes(one) for one in row.pieces]) for row in rows}
     return {shard: data for shard, data in sorted(manifests.items()) if data}
 
 

@@ -63,7 +63,10 @@ def listed(place: JobPlace, spark: Callable[[], SparkSession]) -> list[StageSumm
 
 
 def _counted(place: JobPlace, one: StageSummary, spark: Callable[[], SparkSession]) -> StageSummary:
-    read = read_states(spark(), opened(place, one.group), one.stage, one.batch)
+    try:
+        read = read_states(spark(), opened(place, one.group), one.stage, one.batch)
+    except NotThere:  # an earlier release has stored it, in a way that does not tell
+        return one
     columns = {field.name: str(field.type) for field in read.layout.schema}
     return msgspec.structs.replace(one, keys=read.keys, columns=columns)
 

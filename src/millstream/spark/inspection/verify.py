@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from millstream.errors import MillstreamError, RunError
+from millstream.errors import MillstreamError, NotThere, RunError
 from millstream.journal import Journal, journal_at
 from millstream.spark.inspection.key_states import KINDS, read_shards
 from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.outputs import decided_epoch, journal_epoch
-from millstream.spark.inspection.state_files import states
+from millstream.spark.inspection.state_files import StateReport, states
 from millstream.spark.io.checkpoint import Logged
 from millstream.spark.io.source import Offset
 from millstream.state import StateFiles
@@ -84,7 +84,7 @@ def verify(
             unseen.append(f'the keys of "{one.stage}" are read by Spark, which was not started')
         else:
             where = f'state of "{one.stage}"'
-            found_faults = _keys(found, spark(), one.stage, one.operator, last.batch)
+            found_faults = _keys(found, spark(), one.stage, one, last.batch)
             faults += [Fault(where, fact) for fact in found_faults]
     outputs = _Outputs(found, root, commits[-1] if commits else None)
     faults += outputs.faults()
@@ -98,13 +98,15 @@ def verify(
 
 
 def _keys(
-    found: Opened, spark: SparkSession, stage: str, operator: int, batch: int
+    found: Opened, spark: SparkSession, stage: str, state: StateReport, batch: int
 ) -> Iterator[str]:
     """Yield what is wrong with the manifests of a stage's shards, and the files that they name."""
     files = StateFiles(found.files, stage, retain=0)
     decision = imported(files.storage, stage)
     try:
-        shards = read_shards(spark, found, operator, batch)
+        shards = read_shards(spark, found, state.operator, batch, state.kind or "")
+    except NotThere:  # an earlier release has stored it, which names no files
+        return
     except RunError as error:
         yield str(error)
         return

@@ -4,7 +4,7 @@ A piece is an entry of the room `millstream.state`. Its key is its number, from 
 checksum of the keys that it holds; its time is when the time of one of its runs is up next. Beside
 the pieces lies the *outline*: what belongs to all of them.
 
-    b""       outline: bits | keys | bytes | numbers of the next events | schemas of rows
+    b""       outline: bits | keys | bytes | numbers of the next events | schemas of rows | widths of runs
     number    for each matcher what it keeps of the piece's keys, or nothing
 
 There are so many pieces that one has about a kilobyte: to cut for each key would cost more than to
@@ -36,7 +36,7 @@ from millstream.spark.stages.ordered import decode_all, encode_all
 from millstream.state import NO_TIME, ShardState
 from millstream.state.manifest import Stored
 
-_OUTLINE: Final = b""
+OUTLINE: Final = b""
 #: For each piece what each of the matchers keeps of it, if anything: all that it keeps, as it dumps
 #: it, if there is one piece.
 Contents = list[list[list[Any] | bytes | None]]
@@ -64,6 +64,8 @@ class Outline(Struct, array_like=True):
     #: For each matcher the number of the next event.
     sequences: list[int] = []
     schemas: list[bytes] = []
+    #: For each matcher how many numbers a run has; 0 if it has none.
+    widths: list[int] = []
 
 
 _OUTLINES: Final = msgspec.msgpack.Decoder(Outline)
@@ -86,7 +88,7 @@ class Pieces:
     _keys_before: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._known = self.room.lookup([_OUTLINE]).get(_OUTLINE)
+        self._known = self.room.lookup([OUTLINE]).get(OUTLINE)
         self.outline = Outline() if self._known is None else _OUTLINES.decode(self._known[0])
         self._schemas = Schemas(list(self.outline.schemas))
 
@@ -132,6 +134,7 @@ class Pieces:
         if bits != outline.bits:
             cut, before = self._cut_again(cut, bits)
         outline.schemas = self._schemas.known
+        outline.widths = [one.width for one in self.matchers]
         changes = {key: entry for key, entry in cut.items() if before.get(key) != entry}
         gone = dict.fromkeys(before.keys() - cut.keys())
         manifest = self.room.manifest
@@ -139,7 +142,7 @@ class Pieces:
             return b"", gone
         data = msgspec.msgpack.encode(outline)
         if self._known != (data, NO_TIME):
-            changes[_OUTLINE] = data, NO_TIME
+            changes[OUTLINE] = data, NO_TIME
         both = changes | gone
         return self.room.commit(both), both
 

@@ -96,7 +96,7 @@ class MatchShard(StatefulProcessor):
         batches = self.stage.batches(in_order(rows.filter(pa.array(ready))))
         data, old = (
             b"".join(content for mark, content in pieces if mark == wanted)
-            for wanted in (_MANIFEST, _KEPT)
+            for wanted in (MANIFEST, KEPT)
         )
         room = ShardState(load(data), self.files, shard)
         kept = Pieces(room, self.stage.matchers, self.stage.empty())
@@ -128,7 +128,7 @@ class MatchShard(StatefulProcessor):
 
     def _cut(self, manifest: bytes) -> list[bytes]:
         starts = range(0, len(manifest), CHUNK)
-        return [self._marked(_MANIFEST, manifest[at : at + CHUNK]) for at in starts]
+        return [self._marked(MANIFEST, manifest[at : at + CHUNK]) for at in starts]
 
     def _packed(self, rest: pa.Table) -> list[bytes]:
         step = max(1, rest.num_rows * CHUNK // max(1, rest.nbytes))
@@ -147,23 +147,15 @@ class MatchShard(StatefulProcessor):
             GroupChanged: The keys were spread over another number of shards, or the states of
                 the pattern were others.
         """
-        mark, shards, content = piece[:1], int.from_bytes(piece[1:5], "little"), piece[5:]
-        if mark in _OLD:
-            mark, shards, content = _OLD[mark], OLD_SHARDS, piece[1:]
-        if mark == _KEPT != self._kept:
+        mark, shards, content = opened_piece(piece)
+        if mark == KEPT and self.stage.renumbered and piece[:1] != _KEPT_ANEW:
             msg = "an earlier release kept the runs of the pattern in another way"
             raise GroupChanged(msg, hint="start with a new checkpoint, or continue with 0.1.0")
-        mark = _KEPT if mark == _KEPT_ANEW else mark
         if shards != self.stage.shards:
             spread = f"{shards} shards, not over {self.stage.shards}"
             msg = f"the state of the pattern is spread over {spread}"
             raise GroupChanged(msg, hint=f"say shards={shards}, or start with a new checkpoint")
         return mark, content
-
-    @property
-    def _kept(self) -> bytes:
-        """The mark of what the matchers keep."""
-        return _KEPT_ANEW if self.stage.renumbered else _KEPT
 
     def _wake_next(self, soonest: int, rest: pa.Table) -> None:
         lowest = int(micros(rest.column(TIME)).min()) if rest.num_rows else NO_TIME
@@ -174,11 +166,19 @@ class MatchShard(StatefulProcessor):
             wake_at(self._handle, self._next, lowest)
 
 
-_KEPT, _WAITING, _MANIFEST = b"K", b"W", b"M"
+KEPT, _WAITING, MANIFEST = b"K", b"W", b"M"
 #: Of patterns whose states 0.1.0 numbered otherwise.
 _KEPT_ANEW: Final = b"N"
 #: The marks of pieces that do not say over how many shards the keys are spread.
-_OLD: Final = {b"k": _KEPT, b"w": _WAITING}
+_OLD: Final = {b"k": KEPT, b"w": _WAITING}
+
+
+def opened_piece(piece: bytes) -> tuple[bytes, int, bytes]:
+    """Return the mark of a piece of state, over how many shards keys are spread, and its content."""
+    if (mark := piece[:1]) in _OLD:
+        return _OLD[mark], OLD_SHARDS, piece[1:]
+    mark = KEPT if mark == _KEPT_ANEW else mark
+    return mark, int.from_bytes(piece[1:5], "little"), piece[5:]
 
 
 @dataclass(frozen=True, slots=True)
