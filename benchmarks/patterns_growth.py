@@ -13,18 +13,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from benchmarks import patterns_events
-from benchmarks.common import save, show
+from benchmarks.common import folder, save, show
 from benchmarks.patterns_bare import BATCH, PATTERN, fed, opened, table, with_values
 from benchmarks.patterns_cases import many
 
+from millstream.patterns import events
+from millstream.patterns.batches import Batch
 from millstream.patterns.compile import compile_pattern
-from millstream.patterns.matcher import matcher
+from millstream.patterns.matcher import Matcher, matcher
 from millstream.patterns.pattern import Pattern
+from millstream.spark.stages.match_pieces import Pieces
+from millstream.state import ShardState, StateFiles
+from millstream.state.manifest import load
+from millstream.storage import Folder
 from millstream.web import plots
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 TURNS = 3
 EVENTS = 1_000_000
+#: So many events of a batch are those of one shard.
+SHARE = 1_562
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#57606a}.name{fill:#1f2328}.end{text-anchor:end}"
     ".c1{fill:#0b69c7}.c2{fill:#d4700a}.c3{fill:#11936f}"
@@ -36,6 +44,7 @@ def growth() -> None:
     found = {
         "keys": [by_keys(keys) for keys in (100, 1_000, 10_000, 100_000, 1_000_000)],
         "waiting": [by_runs(runs, touched=0) for runs in (1, 100, 10_000, 100_000)],
+        "kept": [by_state(runs) for runs in (1, 100, 10_000, 100_000, 1_000_000)],
         "touched": [by_runs(runs, touched=runs) for runs in (1, 10, 100, 1_000, 10_000)],
         "patterns": [by_patterns(count) for count in (1, 5, 10, 20, 50)],
     }
@@ -152,6 +161,66 @@ def by_runs(runs: int, *, touched: int) -> dict[str, Any]:
         "ns_per_run": round(spent / count / max(1, touched) * 1e9, 1),
         "ms_per_batch": round(without * 1e3, 2),
     }
+
+
+def by_state(runs: int) -> dict[str, Any]:
+    """Runs of as many keys wait, their state is handed over as bytes, and a batch touches up to 100 keys or none."""
+    automaton = compile_pattern(PATTERN.within("300 seconds"))
+    made = matcher(automaton, [])
+    names = np.array([f"key-{number:09d}" for number in range(runs)], object)
+    with folder("growth") as place:
+        state = Kept(made, StateFiles(Folder(place), "growth", retain=28))
+        state.take(keyed(automaton, np.ones(runs, np.int64), names, 0))
+        random = np.random.default_rng(3)
+        few = random.choice(runs, min(runs, 100), replace=False)
+        first = table(np.ones(0, np.int64))
+        for turn in range(2 * TURNS + 1):  # the first one cuts what is kept
+            values = random.integers(0, 8, SHARE)
+            some = keyed(automaton, values, names[random.choice(few, SHARE)], 1 + turn)
+            state.take(some)
+            if turn == 0:
+                state.spent.clear()
+        touched = sorted(state.spent)[TURNS]
+        state.spent.clear()
+        for _ in range(TURNS):
+            state.take(keyed(automaton, first.column("x").to_numpy(), names[:0], 1))
+    return {
+        "runs": runs,
+        "us": round(touched / SHARE * 1e6, 2),
+        "ms_per_batch": round(touched * 1e3, 2),
+        "ms_without_events": round(min(state.spent) * 1e3, 2),
+    }
+
+
+class Kept:
+    """The state of a shard as bytes, as a batch finds it and leaves it."""
+
+    def __init__(self, made: Matcher, files: StateFiles) -> None:
+        self.made, self.files = made, files
+        self.data = b""
+        self.spent: list[float] = []
+
+    def take(self, batch: Batch) -> None:
+        began = time.process_time()
+        room = ShardState(load(self.data), self.files)
+        kept = Pieces(room, [self.made], [self.made.empty(pa.string(), batch.rows.schema)])
+        (before,) = kept.load([batch.keys], 0)
+        after, _ = self.made.process(before, batch, 0)
+        data, changes = kept.commit([after])
+        room.next_time(0, changes)
+        self.data = self.data if data is None else data
+        self.spent.append(time.process_time() - began)
+
+
+def keyed(automaton: Any, values: np.ndarray, keys: np.ndarray, second: int) -> Batch:
+    """Return events of keys that meet a condition."""
+    at = np.arange(len(values), dtype=np.int64) + second * 1_000_000
+    rows = pa.table({"x": values, "at": pa.array(at).cast(pa.timestamp("us"))})
+    masks = events.met(automaton, rows).astype(np.int64)
+    wanted = np.flatnonzero(masks)
+    rows = rows.take(pa.array(wanted))
+    names = pa.array(keys[wanted], pa.string())
+    return Batch(names, events.micros(rows.column("at")), masks[wanted], [], rows)
 
 
 def by_patterns(count: int) -> dict[str, Any]:

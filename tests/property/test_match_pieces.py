@@ -140,19 +140,19 @@ def test_a_shard_is_cut_again_when_what_it_keeps_has_grown_or_shrunk() -> None:
     kilo = 1 << 10
     assert wanted_bits(Outline(), 0, Sizes()) == 0
     assert wanted_bits(Outline(0, 1000, 32 * kilo), 0, Sizes()) == 0, "it is small"
-    assert wanted_bits(Outline(0, 1000, 50 * kilo), 0, Sizes()) == 6
-    assert wanted_bits(Outline(6, 1000, 127 * kilo), 0, Sizes()) == 6
-    assert wanted_bits(Outline(6, 1000, 128 * kilo), 0, Sizes()) == 7
-    assert wanted_bits(Outline(6, 1000, 9 * kilo), 0, Sizes()) == 6
-    assert wanted_bits(Outline(6, 1000, 8 * kilo), 0, Sizes()) == 0
+    assert wanted_bits(Outline(0, 1000, 50 * kilo), 0, Sizes()) == 7
+    assert wanted_bits(Outline(7, 1000, 127 * kilo), 0, Sizes()) == 7
+    assert wanted_bits(Outline(7, 1000, 128 * kilo), 0, Sizes()) == 8
+    assert wanted_bits(Outline(7, 1000, 9 * kilo), 0, Sizes()) == 7
+    assert wanted_bits(Outline(7, 1000, 8 * kilo), 0, Sizes()) == 0
     assert wanted_bits(Outline(0, 1, 200 << 20), 0, Sizes()) == 0, "one key is one piece"
 
 
 def test_a_shard_of_which_batches_touch_the_most_is_one_piece() -> None:
-    assert wanted_bits(Outline(7, 1000, 150 << 10), 249, Sizes()) == 7
-    assert wanted_bits(Outline(7, 1000, 150 << 10), 250, Sizes()) == 0
+    assert wanted_bits(Outline(8, 1000, 150 << 10), 249, Sizes()) == 8
+    assert wanted_bits(Outline(8, 1000, 150 << 10), 250, Sizes()) == 0
     assert wanted_bits(Outline(0, 1000, 75 << 10), 63, Sizes()) == 0
-    assert wanted_bits(Outline(0, 1000, 75 << 10), 62, Sizes()) == 7
+    assert wanted_bits(Outline(0, 1000, 75 << 10), 62, Sizes()) == 8
 
 
 @settings(max_examples=50, deadline=None)

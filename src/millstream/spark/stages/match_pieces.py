@@ -7,7 +7,7 @@ the pieces lies the *outline*: what belongs to all of them.
     b""       outline: bits | keys | bytes | numbers of the next events | schemas of rows | widths of runs
     number    for each matcher what it keeps of the piece's keys, or nothing
 
-There are so many pieces that one has about a kilobyte: to cut for each key would cost more than to
+There are so many pieces that one has less than a kilobyte: to cut for each key would cost more than to
 read some neighbours. When there are too few or too many, all are cut again, which happens whenever
 what is kept has doubled. What is small, or touched for the most part by each batch, is one piece,
 which need not be cut at all.
@@ -47,7 +47,7 @@ class Sizes:
     """When a shard is cut, and how small."""
 
     #: A piece has so many bytes to twice as many.
-    piece: int = 1 << 10
+    piece: int = 512
     #: What has no more bytes than this is one piece.
     whole: int = 32 << 10
     #: If a batch touches one key in so many, or more, there is one piece.
