@@ -31,9 +31,11 @@ from millstream.patterns.automaton import (
 from millstream.patterns.batches import Batch, Found
 from millstream.patterns.history import MATCH_NUMBER
 from millstream.patterns.landing import check_landings
+from millstream.patterns.pieces import Piece
+from millstream.patterns.streams import Schemas
 
 if TYPE_CHECKING:
-    from millstream.patterns.matcher import Kept
+    from millstream.patterns.matcher import Kept, Places
 
 Step = tuple[Run | None, Edge, int]
 """A run, a way that it may go on, and the place of the row to take."""
@@ -45,6 +47,7 @@ class SearchMatcher:
 
     automaton: Automaton
     compiled: bool = False
+    width: int = 0
 
     def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept:
         return plain.empty(keys, rows)
@@ -71,6 +74,18 @@ class SearchMatcher:
 
     def load(self, data: bytes) -> Kept:
         return plain.load(data)
+
+    def cut(self, kept: Kept, places: Places, schemas: Schemas) -> dict[int, Piece]:  # noqa: ARG002
+        return {}
+
+    def joined(
+        self,
+        empty: Kept,
+        contents: Sequence[list[Any]],  # noqa: ARG002
+        sequence: int,  # noqa: ARG002
+        schemas: Schemas,  # noqa: ARG002
+    ) -> Kept:
+        return empty
 
 
 @dataclass
