@@ -67,6 +67,22 @@ def watch_commands(process: subprocess.Popen[bytes]) -> None:
     assert s3_support.SECRET not in seen
 
 
+def command(root: Path, jars: Path, *words: str) -> int:
+    """Run a command that looks at the job, and print what it prints."""
+    environment = os.environ | {"MILLSTREAM_S3_JARS": str(jars)}
+    done = subprocess.run(
+        [sys.executable, "-m", "millstream", *words],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    print(done.stdout, done.stderr[-3000:])
+    return done.returncode
+
+
 POINTS = {
     "once": ("logged-decision:3",),
     "often": ("logged:2", "staged:2", "decided:3", "logged-decision:3", "before-commit:4"),
@@ -96,6 +112,14 @@ def test_a_flow_that_is_killed_goes_on_with_its_checkpoint_on_s3(
         found = verify(opened(place, group), tmp_path)
         assert found.faults == ()
         assert found.batches > 0
+    assert command(tmp_path, s3_jars, "checkpoint", "verify", "crash", "--storage", storage) == 0
+    if kills == "often":
+        words = ("state", "show", "crash", "totals", "--storage", storage, "--key", "k1")
+        assert command(tmp_path, s3_jars, *words) == 0
+        (damaged, *_) = (one for one in place.storage.sizes("groups") if "/keys/totals/" in one)
+        place.storage.put(damaged, b"cut")
+        words = ("checkpoint", "verify", "crash", "--storage", storage)
+        assert command(tmp_path, s3_jars, *words) == 1
     state = list(tmp_path.glob(".millstream/crash/groups/*/*/state"))
     assert state == [], "nothing of Spark's is local"
     assert list(tmp_path.glob(".millstream/crash/groups/*/*/keys")) == []

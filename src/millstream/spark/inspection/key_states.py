@@ -28,6 +28,7 @@ from millstream.spark.inspection.columns import Layout, layout_of, merged, to_ta
 from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.pattern_states import key_rows, manifest_of
 from millstream.spark.inspection.state_files import stage_operator
+from millstream.spark.session.session import FORMAT
 from millstream.spark.stages.ordered import SHARD, decode
 from millstream.state import StateFiles, entries
 from millstream.state.importing import current, imported
@@ -187,6 +188,8 @@ def read_shards(
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    # In the format in which the query has written it: its reader asks the session, not the files.
+    spark.conf.set(FORMAT, found.checkpoint.state_format)
     pieces = "transform(list_value, one -> one.data) AS pieces"
     try:
         with _plainly_named(found.checkpoint.spark_location) as path:

@@ -99,6 +99,15 @@ class Checkpoint:
         return f"{self.address}/{self.id}".replace("s3://", "s3a://", 1)
 
     @property
+    def state_format(self) -> str:
+        """The format of Spark's files of state.
+
+        With 2, their names are unique: a driver that was replaced and still writes does not
+        overwrite those of the one that has the job.
+        """
+        return "1" if self.address is None else "2"
+
+    @property
     def on_s3(self) -> bool:
         """Whether executors reach it wherever they are."""
         return self.address is not None and self.address.startswith("s3://")

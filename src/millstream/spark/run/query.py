@@ -33,7 +33,7 @@ from millstream.spark.io.source import MARKER, ReadSettings, padded, watermark_m
 from millstream.spark.run.failure import failed_on_a_row
 from millstream.spark.served.serving import serving
 from millstream.spark.session.ending import ending
-from millstream.spark.session.session import IN_MEMORY, ROCKSDB, cores
+from millstream.spark.session.session import FORMAT, IN_MEMORY, ROCKSDB, cores
 from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import place_field
@@ -111,10 +111,7 @@ class GroupQuery:
         # Spark copies these from the session when a query starts; a restart takes those of the
         # checkpoint.
         self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
-        # With 2, the names of state files are unique: a driver that was replaced and still writes
-        # does not overwrite those of the one that has the job.
-        version = "1" if self.checkpoint.address is None else "2"
-        self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", version)
+        self.spark.conf.set(FORMAT, self.checkpoint.state_format)
         writer = (
             frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)
         )

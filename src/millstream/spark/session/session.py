@@ -27,6 +27,8 @@ from millstream.spark.session.packing import FOLDER, PACKAGES
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 IN_MEMORY: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+#: The setting of the format of state: see `Checkpoint.state_format`.
+FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 #: What is added to our options for Spark's Java, say "-Xss4m -XX:+UseG1GC".
 JAVA_OPTIONS: Final = "MILLSTREAM_JAVA_OPTIONS"
