@@ -76,6 +76,7 @@ class Book(Stored):
         self.now = self.written_at = 0
         #: When each engine has crashed last.
         self.crashed_at: dict[str, int] = {}
+        self.down: set[str] = set()
 
     def take_down(self, number: int, content: bytes) -> None:
         super().take_down(number, content)
@@ -85,7 +86,9 @@ class Book(Stored):
             claimer = entry.holder.engine
             if claimer != self.engine and not self.released:
                 self.moves += 1
+                # What a crashed engine has sent may arrive later: it is no sign of life.
                 crashed = self.crashed_at.get(self.engine or "", -1) >= self.written_at
+                crashed = crashed or self.engine in self.down
                 if self.looks[claimer] < INTERVALS and not crashed:
                     raise Broken(f"{claimer} takes a job after {self.looks[claimer]} looks")
             self.engine, self.released = claimer, False
@@ -166,6 +169,8 @@ class World:
     def start(self, engine: Engine) -> None:
         engine.jobs, engine.observer = {}, Observer(engine.id, patience=PATIENCE)
         engine.life, engine.asleep = self.live(engine), self.random.randrange(INTERVAL)
+        for book in self.books.values():
+            book.down.discard(engine.id)
         engine.request = next(engine.life)
 
     def live(self, engine: Engine) -> Life:
@@ -341,6 +346,7 @@ class World:
         engine.life, engine.jobs = None, {}
         for book in self.books.values():
             book.crashed_at[engine.id] = self.time
+            book.down.add(engine.id)
 
     def died(self, here: Here) -> None:
         assert here.driver is not None
