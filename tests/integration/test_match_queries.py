@@ -29,7 +29,7 @@ def rows(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
 
 
 def test_a_clause_reads_any_relation_and_any_query_stands_around_it(spark: SparkSession) -> None:
-    spark.sql(f"SELECT * FROM {VALUES}").createOrReplaceTempView("a table")
+    spark.sql(f"SELECT * FROM {VALUES}").createOrReplaceTempView("`a table`")
     valley, by = VALLEY.format(by=""), VALLEY.format(by="PARTITION BY id % 1, `even`")
     ids = "SELECT 1 AS lo, 'x' AS what"
     queries = {

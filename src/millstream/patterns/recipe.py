@@ -30,8 +30,8 @@ from millstream.patterns.outputs import (
     default_outputs,
     read_outputs,
 )
-from millstream.patterns.parts import Parts
 from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.patterns.vocabulary import Vocabulary
 
 #: How many tests one mask holds: the bits of a signed 64-bit number, one to spare.
 BITS: Final = 62
@@ -260,7 +260,8 @@ def _compiled(
     pattern: Pattern, schema: Schema, keys: tuple[str, ...], emit: str | None, strict: bool
 ) -> tuple[Automaton, Outputs]:
     automaton = compile_pattern(pattern, schema, strict=strict)
-    words = Parts.of(pattern, schema).words
+    # The automaton's names: by BoboCEP's rules a negated block takes events as well.
+    words = Vocabulary(dict(automaton.names), schema)
     text = pattern.output if pattern.output is not None else emit
     if text is None:
         return automaton, default_outputs(pattern, words, keys, schema)

@@ -21,6 +21,7 @@ def shares(automaton: Automaton) -> bool:
     return (
         plain
         and all(edge.before is None for edge in edges)
+        and all(state.patience is None for state in automaton.states)
         and not any(
             _both_open(one, other) for some in groups for one, other in combinations(some, 2)
         )

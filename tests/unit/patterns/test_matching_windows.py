@@ -99,6 +99,9 @@ def test_a_pattern_has_the_rules_of_bobocep_wherever_it_is_matched():
     assert [sorted(match) for match in alike] == [["a", "b", "c"]]
     schema = Schema.parse("e string, at timestamp")
     made = recipe(pattern.like_bobocep(), schema, time="at")
+    blocks = made.plans[0].automaton.blocks
+    emitted = recipe(pattern.emit("c.e as what").like_bobocep(), schema, time="at").plans[0]
+    assert [[blocks[one] for one in piece.blocks] for piece in emitted.outputs.pieces] == [["c"]]
     assert made.plans[0].automaton == compile_pattern(pattern, schema, compat="bobocep")
     assert pattern.like_bobocep().described()["rules"] == "bobocep"
 
