@@ -82,7 +82,7 @@ export function Graph({ drawing, pulse, selected, select }: Shown) {
         tabindex={0}
         role="button"
         aria-pressed={selected === one.id}
-        aria-label={`${one.kind} ${one.name}: ${told}`}
+        aria-label={`${one.kind} ${one.name} ${told}`}
         onClick={() => select(one.id)}
         onKeyDown={(event: KeyboardEvent) => {
           if (event.key !== "Enter" && event.key !== " ") return;
@@ -93,7 +93,7 @@ export function Graph({ drawing, pulse, selected, select }: Shown) {
         <Shape node={one} state={state} />
         <text class="name" x={left} y={one.y + (one.kind === "group" ? 20 : 18)}>
           {one.name}
-        </text>
+        </text>{" "}
         <text class="detail" x={left} y={one.kind === "group" ? one.y + one.height + 15 : one.y + 33}>
           {told}
         </text>
