@@ -207,7 +207,7 @@ def test_a_journal_is_shown_as_it_is_known_while_the_broker_is_away(host: Host) 
     known = journal.summary()
     assert known.rows == 2
     away = replace(journal, connection=connection(f"127.0.0.1:{free_port()}"))
-    assert away.summary() == known
+    assert replace(away.summary(), place=known.place) == known
 
 
 # records
