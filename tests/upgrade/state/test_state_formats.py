@@ -33,7 +33,8 @@ def test_format_0_has_everything_in_one_value() -> None:
 def test_keys_of_a_distinct_in_format_0_still_expire() -> None:
     rule = Keeping(("k",), "at", 500_000)
     shard = ShardState(load(SEEN, rule.old_time))
-    assert shard.lookup([key(1)])[key(1)].time == 1_000_000
+    _, time = shard.lookup([key(1)])[key(1)]
+    assert time == 1_000_000
     after = shard.commit({}, expired=1_500_000 - rule.keep)
     assert after is not None
     assert [k for k, _, _ in entries(after, no_files)] == [key(2)]  # type: ignore[arg-type]
