@@ -127,6 +127,7 @@ def test_a_switch_changes_no_pair_and_gives_each_to_the_version_of_its_earlier_r
     check(life, earlier)
 
 
+@pytest.mark.soak
 def test_a_switch_that_an_earlier_release_has_cut_is_finished_by_its_rule(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from millstream.patterns.compile import compile_pattern
 from millstream.patterns.picture import MATCH, START
 from millstream.patterns.picture import _Picture as _Automaton
 from millstream.plan.groups import plan as plan_of
-from millstream.plan.picture import _Picture
+from millstream.plan.picture import Picture as _Picture
 from property.patterns_random import patterns
 from property.plan_flows import flows
 
