@@ -58,6 +58,8 @@ _MISSING_US: Final = 5_000_000
 _MOST_WAITING: Final = 4 * CHUNK
 _LEAST_WIDTH_US: Final = 10_000
 _DAY_US: Final = 86_400_000_000
+#: So long after a broker is back, a consumer may still report that it was away.
+_NEWS_US: Final = 5_000_000
 #: Further options of a flow may change these, and none of `_SETTINGS`.
 _TUNING: Final = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 64 << 10}
 _SETTINGS: Final = {
@@ -144,6 +146,7 @@ class _Session:
         self._width_us = max(half, _LEAST_WIDTH_US)
         self._looked_at = self._noted_at = self._clock.elapsed_us()
         self._missing_at: int | None = None
+        self._back_at: int | None = None
         self._readings: dict[int, Reading] = {}
         self._committed: dict[int, int] = {}
         self._paused: set[int] = set()
@@ -166,7 +169,7 @@ class _Session:
     def run(self, pause: Pause) -> bool | None:
         """Read until the end (True), until it is stopped (False), or must begin again (None)."""
         self._begin()
-        self._waiting.over()
+        self._back()
         while pause(self._rest_s()):
             if self._readings and all(one.done for one in self._readings.values()):
                 self._note()
@@ -286,7 +289,9 @@ class _Session:
             self._trouble.clear()
             if not isinstance(error, BrokerAway):
                 raise error
-            self._waiting.for_(error)
+            # The consumer may be the last to notice that the broker is back.
+            if self._back_at is None or self._clock.elapsed_us() - self._back_at > _NEWS_US:
+                self._waiting.for_(error)
 
     def _pieces(
         self, messages: list[Message], errors: list[tuple[int | None, KafkaError]]
@@ -415,8 +420,13 @@ class _Session:
         if stuck:
             self._waiting.for_(places.no_leader(topic, stuck))
         else:
-            self._waiting.over()
+            self._back()
         return topic
+
+    def _back(self) -> None:
+        if self._waiting:
+            self._back_at = self._clock.elapsed_us()
+        self._waiting.over()
 
 
 def _on_commit(error: Any, _partitions: Any) -> None:
