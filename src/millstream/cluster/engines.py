@@ -137,7 +137,7 @@ class Engines:
     def _with(self, job: str) -> list[tuple[EngineClient, JobStatus]]:
         """Return the engines that answer and have a job, that of its driver first.
 
-        If engines share it, that is the one that runs it now.
+        For a shared job, this is the engine that currently runs it.
 
         Raises:
             NoSuchJob: None of them has it.

@@ -31,7 +31,7 @@ def digest(folder: Path = _KERNEL) -> str:
 
 
 def folder(kernel: Path = _KERNEL) -> Path:
-    """Return where what was compiled is kept: where numba is told to, or with the user's caches.
+    """Return the folder of compiled kernels: in numba's cache folder if one is set, else in the user's.
 
     It has a folder of its own for its content: numba alone looks at the times of files, and compiles
     again wherever these are others.
