@@ -38,7 +38,7 @@ def busy(engine: EngineProcess) -> None:
     first, begun = 0, time.monotonic()
     while time.monotonic() < begun + SECONDS:
         count = 400 + 300 * (int(time.monotonic()) % 7)
-        engine.send(orders(count, first), "till", first)
+        engine.send(orders(count, first, seconds=1), "till", first)
         first += count
         time.sleep(0.5)
 

@@ -102,11 +102,11 @@ class EngineProcess:
         assert answer.status_code == 200, answer.text
 
 
-def orders(count: int, first: int = 0) -> str:
-    """Return orders of now, as JSON lines."""
-    now = time.time()
+def orders(count: int, first: int = 0, seconds: float = 60) -> str:
+    """Return orders of the last seconds, as JSON lines."""
+    begin, step = time.time() - seconds, seconds / count
     return "".join(
-        f'{{"shop": "shop-{n % 7}", "amount": {n % 100}, "at": "{_iso(now - 60 + n * 60 / count)}"}}\n'
+        f'{{"shop": "shop-{n % 7}", "amount": {n % 100}, "at": "{_iso(begin + (n - first) * step)}"}}\n'
         for n in range(first, first + count)
     )
 
