@@ -18,7 +18,7 @@ demo: setup ## run a real flow on real data, with a crash and a switch in the mi
 
 test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one at a time)
 	@scripts/bootstrap postgres network mqtt browser servers
-	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+	@$(BIN)/pytest -m "not soak" -n 2 --max-worker-restart 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 demo-edge: setup ## run watchers on three devices that are killed and cut off, and a flow that counts what they find
 	@PYTHONPATH=. $(BIN)/python examples/edge/demo.py

@@ -87,6 +87,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Name tests that take long, and end those that hang: in the processes that run them."""
+    from support.overdue import Backstop, Overdue
+
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Overdue(config), "overdue")
+    config.pluginmanager.register(Backstop(config), "backstop")
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Stop the broker that workers have shared: the last of them may not be its parent."""
     config = session.config

@@ -60,7 +60,6 @@ def event(v: int, minute: int) -> str:
     return json.dumps({"k": "a", "v": v, "at": f"2020-01-01T10:{minute:02}:00Z"}) + "\n"
 
 
-@pytest.mark.timeout(1200)
 def test_a_flow_is_run_fed_stopped_and_run_again(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
     command = [sys.executable, "-m", "millstream", "run", "flow.py", "--json"]
@@ -173,7 +172,6 @@ windows.journal("kept")
 """
 
 
-@pytest.mark.timeout(1200)
 def test_a_run_with_nothing_to_do_ends_without_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

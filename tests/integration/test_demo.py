@@ -18,7 +18,6 @@ DAYS = 21
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_every_flight_is_counted_once_although_the_flow_is_killed_and_then_switched(tmp_path):
     # Recordings and results lie beside the flow, and its program reads the SDK: this one has its
     # own.

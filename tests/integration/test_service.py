@@ -24,7 +24,7 @@ from millstream.spark.session.session import JAVA_OPTIONS
 from support.links import wait_for
 from unit.docs.blocks import DOCS, Block, blocks
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 
 SHOWN = "http://127.0.0.1:8340"
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

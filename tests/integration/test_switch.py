@@ -44,7 +44,6 @@ def state_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_a_switch_changes_no_result_of_any_kind_of_stage(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -130,7 +129,6 @@ def check_recording(rows: list[Row], cut: int) -> None:
     assert any(row[2] == cut for row in after), "a row is exactly there"
 
 
-@pytest.mark.timeout(900)
 def test_a_switch_that_cannot_be_done_touches_nothing(spark: SparkSession, tmp_path: Path) -> None:
     run = FlowRun(spark, tiny("1"), options(tmp_path))
     other = tiny("2")
@@ -157,7 +155,6 @@ def test_a_switch_that_cannot_be_done_touches_nothing(spark: SparkSession, tmp_p
     assert not run.folder.exists()
 
 
-@pytest.mark.timeout(1800)
 def test_a_switch_that_is_given_up_leaves_the_old_version_and_nothing_else(
     spark: SparkSession, tmp_path: Path
 ) -> None:

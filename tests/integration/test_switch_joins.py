@@ -20,7 +20,7 @@ from support.recording import SECOND, Recording, Row
 from support.switched import WINDOWED, begun
 from support.undisturbed import counted, iso, rows_of, windows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 BOUND = 5 * SECOND
 
 
