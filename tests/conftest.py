@@ -115,6 +115,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("process")
             if item.get_closest_marker("soak") is None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
+        if item.get_closest_marker("timeout") and item.get_closest_marker("soak") is None:
+            raise pytest.UsageError(f"{item.nodeid}: only soak tests have a timeout of their own")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -144,7 +144,6 @@ def check(spark: SparkSession, root: Path, deaths: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_what_is_out_is_replaced_and_a_driver_that_dies_in_between_finishes_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -181,7 +180,6 @@ POINTS = (
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_a_driver_may_die_at_every_step_of_a_switch_to_the_past(
     spark: SparkSession, tmp_path: Path
 ) -> None:

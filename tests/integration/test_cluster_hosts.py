@@ -72,7 +72,6 @@ while (payload := action.read_message()) is not None:
 """
 
 
-@pytest.mark.timeout(900)
 def test_a_flow_without_state_needs_no_shared_folder_at_all(tmp_path: Path) -> None:
     packages = packed(tmp_path / "packages.tar.gz", *UNNEEDED)
     folder = tmp_path / "flow"
@@ -118,7 +117,6 @@ named.sink("tables", ms.parquet("tables"))
 
 @pytest.mark.soak
 @pytest.mark.kafka
-@pytest.mark.timeout(1200)
 def test_a_broker_that_is_killed_takes_nothing_from_a_flow_whose_journals_it_keeps(
     tmp_path: Path,
 ) -> None:
@@ -169,7 +167,6 @@ def checkpoints(kind: str, made: Cluster, folder: Path) -> Iterator[tuple[str, .
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["mounted", "s3"])
 def test_every_flight_is_counted_once_although_a_worker_and_the_driver_are_killed(
     kind: str, tmp_path: Path

@@ -38,7 +38,6 @@ SEEDS = range(first := int(os.environ.get("SEED") or 1), first + int(os.environ.
 COUNT = 1_500
 
 
-@pytest.mark.timeout(900)
 def test_a_kill_between_any_two_writes_leaves_every_result_there_once(tmp_path: Path) -> None:
     Programs(tmp_path / "flow", COUNT).prepare()
     chance = random.Random(7)
@@ -65,7 +64,6 @@ def prepared(root: Path) -> Programs:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_three_kills_at_any_moment_leave_the_exact_sequences(
     seed: int, tmp_path: Path, journals: dict[str, str]
@@ -79,7 +77,6 @@ def test_three_kills_at_any_moment_leave_the_exact_sequences(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kills_between_all_writes_leave_the_exact_sequences(
     seed: int, tmp_path: Path, journals: dict[str, str]
@@ -120,7 +117,6 @@ minutes.sink("minutes", ms.kafka_topic({topic!r}, servers={servers!r}, key="k"))
 
 @pytest.mark.soak
 @pytest.mark.kafka
-@pytest.mark.timeout(1200)
 def test_a_topic_has_every_result_once_after_a_kill_between_any_two_writes(
     tmp_path: Path, kafka: str
 ) -> None:

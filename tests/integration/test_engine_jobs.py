@@ -23,7 +23,7 @@ from millstream.spark.served import serving
 from millstream.testing.kafka import free_port
 from support.engines import drivers_of, flow_file, rows, until, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = Path(__file__).parent / "engine_process.py"
 LIMIT_S = 300.0

@@ -13,7 +13,6 @@ from support.engines import drivers_of, wait_until
 ENGINE = (sys.executable, "-m", "millstream", "engine", "--port", "0", "--json")
 
 
-@pytest.mark.timeout(300)
 def test_drivers_have_what_concerns_their_executors(tmp_path: Path) -> None:
     (tmp_path / "packages.tar").touch()
     data = tmp_path / "data"

@@ -28,8 +28,6 @@ from millstream.switch.probation import Limits, Trial
 from millstream.switch.request import SwitchRequest
 from support.engines import drivers_of, flow_file, rows, until, wait_until, without_spark
 
-pytestmark = pytest.mark.timeout(600)
-
 ORDERS = 'flow.source("orders", ms.inbox("k string, n long, at timestamp"), time="at").sink("orders", ms.jsonl("orders"))\n'
 FILTERED = (
     'events.sql("some", "SELECT * FROM events WHERE n > {least}").sink("some", ms.jsonl("some"))\n'

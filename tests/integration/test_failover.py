@@ -23,7 +23,7 @@ from millstream.engine.tokens import token_of
 from support.crash import record
 from support.engines import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
 
 LEASE_S = "6"
 EVENTS = 40_000

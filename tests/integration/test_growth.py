@@ -20,7 +20,7 @@ from millstream.spark.flow_run import FlowRun, Options
 from support.ingest import all_rows, rows_of
 from support.lives import Died, dying
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.spark
 
 DDL = "k string, n long, at timestamp"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

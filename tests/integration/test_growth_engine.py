@@ -17,8 +17,6 @@ from millstream.switch.request import SwitchRequest
 from support.engines import flow_file, rows, until, wait_until, without_spark
 from support.ingest import all_rows, rows_of
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -20,7 +20,7 @@ from support.recording import Recording
 from support.switched import Build, small, tiny
 from support.undisturbed import small_results
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture

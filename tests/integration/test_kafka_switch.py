@@ -98,7 +98,6 @@ def results(life: Life) -> Results:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 def test_a_switch_leaves_every_result_in_the_topic_once(
     spark: SparkSession, kafka: str, tmp_path: Path
 ) -> None:
@@ -113,7 +112,6 @@ def test_a_switch_leaves_every_result_in_the_topic_once(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_two_versions_that_share_the_keys_write_one_topic(
     spark: SparkSession, kafka: str, tmp_path: Path
 ) -> None:
@@ -160,7 +158,6 @@ def script() -> Recorded:
     return [("events", 0, rows), ("events", 1, idle), ("events", 2, idle)]
 
 
-@pytest.mark.timeout(1800)
 def test_what_is_processed_again_comes_a_second_time_from_another_sender(
     spark: SparkSession, kafka: str, tmp_path: Path
 ) -> None:

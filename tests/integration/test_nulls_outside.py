@@ -20,7 +20,7 @@ import millstream as ms
 from integration.test_service import service
 from integration.test_switch_service import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 ROWS: Final = int(os.environ.get("NULL_ROWS", "1000000"))
 BATCH: Final = 20_000

@@ -62,7 +62,6 @@ def test_it_runs(spark: SparkSession, tmp_path: Path, form: str) -> None:
     assert 0 < len(found) < 20
 
 
-@pytest.mark.timeout(1800)
 def test_it_is_switched(spark: SparkSession, tmp_path: Path) -> None:
     def build(version: str) -> ms.Flow:
         flow, events = begun()

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from millstream.spark.rehearsal import rehearse
 from support.links import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 def test_a_rehearsal_runs_to_its_end_or_stops_soon_and_leaves_nothing(

@@ -179,7 +179,6 @@ def play(
     return outcome(root, run)
 
 
-@pytest.mark.timeout(1500)
 def test_a_replay_gives_the_same_results_and_the_same_late_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -191,7 +190,6 @@ def test_a_replay_gives_the_same_results_and_the_same_late_rows(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3000)
 def test_a_replay_in_tiny_batches_and_with_many_restarts_gives_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -73,7 +73,6 @@ def kill(process: subprocess.Popen[bytes] | None) -> None:
         process.wait()
 
 
-@pytest.mark.timeout(600)
 def test_a_driver_that_slept_through_a_takeover_publishes_nothing(
     tmp_path: Path, s3: Server, kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

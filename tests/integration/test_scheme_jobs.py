@@ -175,7 +175,6 @@ def complete(folder: Path, cluster: Cluster, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_each_node_and_the_engine_are_killed_and_no_number_is_missing(
     go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
 ) -> None:
@@ -217,7 +216,6 @@ def test_each_node_and_the_engine_are_killed_and_no_number_is_missing(
 
 @pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.timeout(3600)
 def test_filters_run_in_spark_between_runtimes_and_each_number_is_in_their_journals_once(
     go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
 ) -> None:
@@ -265,7 +263,6 @@ def test_filters_run_in_spark_between_runtimes_and_each_number_is_in_their_journ
 
 @pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.timeout(3600)
 def test_a_flush_ends_the_runtimes_first_and_all_that_they_have_made_arrives(
     go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
 ) -> None:
@@ -306,7 +303,6 @@ def numbers(folder: Path) -> list[int]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_nodes_and_the_engine_are_killed_in_a_loop(
     go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
 ) -> None:

@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.postgres,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
 ]
 
 VALUE = "hush-4711-nobody-knows"

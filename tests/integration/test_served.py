@@ -124,7 +124,6 @@ def closing(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_what_executors_borrow_gives_the_results_that_they_would_have_alone(
     closing: SparkSession, tmp_path: Path, asked: Counter[str]
 ) -> None:

@@ -56,7 +56,6 @@ def filtered(version: str) -> ms.Flow:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_a_shadow_tells_what_a_version_would_have_changed_and_changes_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -118,7 +117,6 @@ def left_behind(run: FlowRun) -> set[str]:
     return found | {path.name for path in (run.folder / "shadow").glob("*")}
 
 
-@pytest.mark.timeout(1800)
 def test_a_shadow_that_is_aborted_or_whose_driver_stops_leaves_nothing_behind(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -45,7 +45,6 @@ def check(life: Life, run: FlowRun, right: Results, wishes: Shares) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_a_share_that_grows_changes_no_result_and_every_key_has_one_version(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -77,7 +76,6 @@ def check_back(life: Life, run: FlowRun, wishes: Shares) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_keys_that_are_given_back_after_a_stop_change_no_result(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -124,7 +122,6 @@ def test_a_driver_may_die_at_every_step_of_a_share(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "fail_at", ["switch-write-sharing:2", "decided:60", "switch-write-overlapping"]
 )

@@ -17,7 +17,7 @@ from millstream.engine.jobs.package import pack
 from millstream.errors import InvalidOption, JobExists, NoSuchJob, WrongNodes
 from support.engines import drivers_of, flow_file, rows, until, wait_until, without_spark
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 
 LEASE_S = 3.0
 Engines = Callable[[str], Engine]

@@ -17,7 +17,7 @@ from millstream.errors import NoSuchJob
 from millstream.switch.request import SwitchRequest
 from support.engines import flow_file, rows, until, wait_until, without_spark
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 
 Engines = Callable[[str], Engine]
 

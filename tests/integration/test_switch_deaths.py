@@ -96,7 +96,6 @@ def check(life: Life, run: FlowRun, wishes: Switches) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_a_driver_that_dies_after_the_cut_and_when_state_has_gone_over_finishes_the_switch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -109,7 +108,6 @@ def test_a_driver_that_dies_after_the_cut_and_when_state_has_gone_over_finishes_
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_a_driver_that_is_killed_right_after_the_cut_finishes_the_switch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -119,7 +117,6 @@ def test_a_driver_that_is_killed_right_after_the_cut_finishes_the_switch(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("phase", ["preparing", "asking", "confirming", "overlapping"])
 def test_input_that_ends_in_the_middle_of_a_switch_changes_no_result(
     spark: SparkSession, tmp_path: Path, phase: str

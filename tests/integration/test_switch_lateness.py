@@ -22,7 +22,7 @@ from support.recording import DDL, SECOND, Recording, Row
 from support.switched import adder
 from support.undisturbed import iso
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def build(version: str) -> ms.Flow:

@@ -21,7 +21,7 @@ import millstream as ms
 from integration.test_service import Service, same, service, write_files
 from unit.docs.blocks import DOCS, blocks
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PAGE = DOCS / "guide" / "switching.md"
 CANARY = DOCS / "guide" / "canary.md"

@@ -29,7 +29,7 @@ from property.test_mirror import compare_partition
 from support.links import NOON, row, wait_for
 from support.namespaces import SecondHost, second_host
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 
 FLOW = """
 import millstream as ms

@@ -125,7 +125,6 @@ def test_an_inbox_does_not_publish_what_it_has_not_staged(tmp_path: Path) -> Non
         assert inbox.enqueue("client", range(1), batch(5, 6)) == 1
 
 
-@pytest.mark.timeout(300)
 def test_an_epoch_larger_than_all_room_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

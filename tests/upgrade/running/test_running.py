@@ -13,7 +13,7 @@ import pytest
 from upgrade.running.archive import names, results, unpack
 from upgrade.running.record import ENGINE, millstream, running, waiting
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SAVED = sorted(Path(__file__).parent.glob("saved_*.tar.xz"))
 SENDER = ("--sender", "recording")
