@@ -17,6 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from millstream.storage import caches
+
 #: What is shown to someone who waits.
 NOTE: Final = "compiling the pattern kernel, once per machine (about 20 s)"
 _KERNEL: Final = Path(__file__).parent / "kernel"
@@ -53,11 +55,13 @@ def ready() -> bool:
 
 
 def mark_ready() -> None:
-    """Remember that the kernel has been compiled."""
+    """Remember that the kernel has been compiled, and remove kernels that nobody has used for long."""
     try:
         mark = _mark()
         mark.parent.mkdir(parents=True, exist_ok=True)
+        caches.hold(mark.parent)
         mark.touch()
+        caches.tidy(mark.parent.parent)
     except (PackageNotFoundError, RuntimeError, OSError):
         return  # then it is compiled again
 

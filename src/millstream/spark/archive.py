@@ -65,7 +65,7 @@ def make(*, again: bool = False) -> str | None:
         if home.usable(path) and not again:
             return None
         began = time.monotonic()
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        with tempfile.TemporaryDirectory(prefix=".spark-", dir=path.parent) as folder:
             fresh = Path(folder) / "classes.jsa"
             tail = _trained(fresh)
             if not fresh.exists():

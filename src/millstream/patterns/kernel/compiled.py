@@ -10,6 +10,7 @@ import numba
 from numba.core import caching
 
 from millstream.patterns import kernel_cache
+from millstream.storage import caches
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,7 +33,9 @@ class Locator(caching.InTreeCacheLocator):
             return None
         made = cls(py_func, py_file)
         try:
-            made._cache_path = str(kernel_cache.folder(Path(py_file).parent))
+            folder = kernel_cache.folder(Path(py_file).parent)
+            made._cache_path = str(folder)
+            caches.hold(folder)
             made.ensure_cache_path()
         except (OSError, RuntimeError):
             return None

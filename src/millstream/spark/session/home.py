@@ -8,6 +8,8 @@ Spark puts `python/lib/pyspark.zip` in front of the path of every Python process
 that it starts. Modules in a zip file are compiled again by each of them, half a
 second or more each time, while the same modules are installed, compiled, in
 site-packages. In the folder of links there is no such file.
+
+What nobody uses for two weeks is removed (storage/caches.py).
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from typing import Final
 
 import pyspark
 
+from millstream.storage import caches
+
 _LINKED: Final = ("bin", "jars", "sbin")
 
 
@@ -41,6 +45,7 @@ def light() -> Path | None:
     if not (real / "jars").is_dir():
         return None
     made = cache() / _name(real)
+    caches.hold(made)
     try:
         if not _leads_to(made, real):
             _make(made, real)
@@ -73,6 +78,8 @@ def _make(made: Path, real: Path) -> None:
         temporary.rename(made)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    caches.hold(made)
+    caches.tidy(made.parent)
 
 
 @contextmanager
@@ -97,7 +104,8 @@ def archive(place: Path, java: str) -> Path:
 
 
 def usable(path: Path) -> bool:
-    """Tell whether an archive is there and whole; whether it fits is Java's to find out."""
+    """Tell whether an archive is there and whole, and hold it; whether it fits is Java's to find out."""
+    caches.hold(path)
     try:
         return bool(
             path.stat().st_size == json.loads(path.with_suffix(".json").read_text())["size"]
@@ -107,9 +115,11 @@ def usable(path: Path) -> bool:
 
 
 def seal(temporary: Path, path: Path) -> None:
-    """Put a new archive in its place; running processes keep the one they have."""
+    """Put a new archive in its place, and remove old ones; running processes keep the one they have."""
     size = temporary.stat().st_size
     with contextlib.suppress(FileNotFoundError):
         path.with_suffix(".json").unlink()
     temporary.rename(path)
     path.with_suffix(".json").write_text(json.dumps({"size": size}))
+    caches.hold(path)
+    caches.tidy(path.parent)
