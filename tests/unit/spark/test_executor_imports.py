@@ -1,4 +1,4 @@
-"""What executors import: few packages, so that they start quickly and need little."""
+"""What executors and drivers import: few packages, so that they start quickly and need little."""
 
 from __future__ import annotations
 
@@ -37,10 +37,24 @@ UNWANTED = (
 def test_executors_import_nothing_that_only_drivers_need(
     work: tuple[str, ...], unwanted: tuple[str, ...]
 ) -> None:
+    _imports_without(unwanted, work)
+
+
+def test_drivers_import_neither_pandas_nor_the_compiler_of_patterns() -> None:
+    """Both are half of the time of their imports, and `millstream[spark]` brings no compiler."""
+    _imports_without(("pandas", "numba"), ("millstream.spark.flow_run", "millstream.cli.run"))
+
+
+def test_states_by_key_are_read_without_the_compiler_of_patterns() -> None:
+    _imports_without(("numba",), ("millstream.spark.switching.carry_out", "millstream.cli.state"))
+    _imports_without(("numba",), ("millstream.spark.inspection.importing",))
+
+
+def _imports_without(unwanted: tuple[str, ...], modules: tuple[str, ...]) -> None:
     code = (
         "import importlib, sys\n"
         f"sys.modules.update(dict.fromkeys({unwanted!r}))\n"
-        f"for name in {work!r}: importlib.import_module(name)"
+        f"for name in {modules!r}: importlib.import_module(name)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,6 @@ from millstream.flow import durations
 from millstream.journal.plain import rows_of
 from millstream.spark.inspection.columns import Layout, layout_of, merged, to_table
 from millstream.spark.inspection.opened import Opened
-from millstream.spark.inspection.pattern_states import key_rows, manifest_of
 from millstream.spark.inspection.state_files import stage_operator
 from millstream.spark.session.session import FORMAT
 from millstream.spark.stages.ordered import SHARD, decode
@@ -66,6 +65,8 @@ class KeyStates:
         for data in self.shards.values():
             found: list[tuple[Any, Any]]
             if self.kind == "match":
+                from millstream.spark.inspection.pattern_states import key_rows
+
                 found = list(key_rows(data, self.files, self.by))
             else:
                 kept = entries(data, self.files.open, self.expired_us)
@@ -212,9 +213,16 @@ def read_shards(
         )
         hint = "a job that runs keeps the last 10 batches or so: try again"
         raise RunError(msg, hint=hint) from error
-    whole = manifest_of if kind == "match" else joined
-    manifests = {row.shard: whole([bytes(one) for one in row.pieces]) for row in rows}
+    manifests = {row.shard: _whole(kind, [bytes(one) for one in row.pieces]) for row in rows}
     return {shard: data for shard, data in sorted(manifests.items()) if data}
+
+
+def _whole(kind: str, pieces: list[bytes]) -> bytes:
+    if kind != "match":
+        return joined(pieces)
+    from millstream.spark.inspection.pattern_states import manifest_of
+
+    return manifest_of(pieces)
 
 
 @contextmanager

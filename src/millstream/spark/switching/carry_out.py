@@ -15,7 +15,7 @@ from millstream.errors import MillstreamError
 from millstream.spark.failpoints import passing
 from millstream.spark.io.control import Orders
 from millstream.spark.run.query import GroupQuery
-from millstream.spark.switching import carry, handover, reprocess, retire, vote
+from millstream.spark.switching import handover, reprocess, retire, vote
 from millstream.spark.switching.pair import VersionPair, start
 from millstream.spark.switching.shadow_run import ShadowRun
 from millstream.spark.switching.switch_log import SwitchLog
@@ -142,6 +142,8 @@ class CarryOut:
 
         Each runs an empty batch, so that all is warm at the cut.
         """
+        from millstream.spark.switching import carry  # few runs need it: it loads pandas
+
         pair, new = self._pair, self._pair.new
         new.make_journals()
         passing("switch-journals")

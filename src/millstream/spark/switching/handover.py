@@ -18,7 +18,6 @@ from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.io.sink_order import SinkOrder
 from millstream.spark.run.query import GroupQuery
 from millstream.spark.run.version import found_nothing
-from millstream.spark.switching import carry
 from millstream.spark.switching.pair import VersionPair, settle, start
 from millstream.spark.switching.reading import ahead
 from millstream.switch import cut as cuts
@@ -68,6 +67,8 @@ def _apart(pair: VersionPair, orders: Orders, query: GroupQuery, *, newer: bool)
     """Let the old version have the rows before the cut, and the new one the others, and its state."""
     if not newer:
         return changed(orders, until_us=pair.cut_us)
+    from millstream.spark.switching import carry
+
     return changed(orders, since_us=pair.cut_us, held=orders.held or carry.waits(pair, query))
 
 
@@ -164,6 +165,8 @@ def left_s(pair: VersionPair) -> float | None:
 
 def _carried_over(pair: VersionPair, unit: Unit) -> Iterator[Event]:
     """Let the new version of a group go on once the old one has emitted all, and its state is there."""
+    from millstream.spark.switching import carry
+
     for event in list(_read_out(pair, unit)):
         if not isinstance(event, Drained):
             yield event
