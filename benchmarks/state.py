@@ -34,18 +34,17 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import StructType
 
 from millstream.spark.session.session import end_session, session
+from millstream.spark.stages.coding import decode, encode
 from millstream.spark.stages.fold import Folding
 from millstream.spark.stages.ordered import (
     PIECE,
     SHARD,
-    decode,
     dictionaries,
-    encode,
     from_bytes,
-    keys,
     ordered,
     pack,
 )
+from millstream.spark.stages.row_keys import RowKeys
 from millstream.state import StateFiles
 from millstream.storage import Folder
 
@@ -97,7 +96,7 @@ class Whole(StatefulProcessor):
         fresh = pa.concat_tables([from_bytes(data) for frame in rows for data in frame["rows"]])
         data = b"".join(bytes(piece) for (piece,) in self._keys.get())
         state = dict(decode(data)) if data else {}
-        for one, row in zip(keys(fresh, ("key",)), dictionaries(fresh), strict=True):
+        for one, row in zip(RowKeys.of(fresh, ("key",)), dictionaries(fresh), strict=True):
             before = state[one] if one in state else dict(INITIAL)
             state[one], _ = RULE._step(before, row)
         data = encode(list(state.items()))
@@ -119,7 +118,7 @@ class Mapped(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         fresh = pa.concat_tables([from_bytes(data) for frame in rows for data in frame["rows"]])
         touched: dict[bytes, dict[str, Any]] = {}
-        for one, row in zip(keys(fresh, ("key",)), dictionaries(fresh), strict=True):
+        for one, row in zip(RowKeys.of(fresh, ("key",)), dictionaries(fresh), strict=True):
             if one not in touched:
                 found = self._map.getValue((one,))
                 touched[one] = dict(INITIAL) if found is None else decode(bytes(found[0]))

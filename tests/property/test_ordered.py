@@ -223,3 +223,19 @@ def test_distinct_keeps_the_first_of_each_span(
             last[value] = at
             expected.append((value, at))
     assert kept == expected
+
+
+def test_distinct_hands_on_numbers_that_are_nan() -> None:
+    table = pa.table(
+        {
+            "v": pa.array([float("nan"), None, 1.5]),
+            "at": pa.array([9 * MS, 10 * MS, 11 * MS], pa.timestamp("us", "UTC")),
+        }
+    )
+    shard = _Shard(Keeping(("at",), "at", MS), "at", ["v", "at"], wait=True)
+    shard.init(Handle())  # type: ignore[arg-type]
+    packed = pd.DataFrame({"rows": [to_bytes(table)]})
+    (frame,) = shard.handleInputRows((0,), iter([packed]), Times(20))
+    # As Spark does.
+    found = pa.Array.from_pandas(frame["v"], type=pa.float64())
+    assert repr(found.to_pylist()) == "[nan, None, 1.5]"

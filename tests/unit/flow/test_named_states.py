@@ -16,8 +16,8 @@ from millstream.flow.stages import Fold
 from millstream.flow.stages.named_states import kept
 from millstream.plan import fingerprint
 from millstream.plan.groups import plan
+from millstream.spark.stages.coding import encode
 from millstream.spark.stages.fold import Folding
-from millstream.spark.stages.ordered import encode
 
 STATES = {"sums": "total double, n long", "seen": "first timestamp, last array<string>"}
 OUTPUT = "k string, at timestamp"

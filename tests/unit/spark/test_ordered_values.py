@@ -5,8 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.spark.stages.match_state import _series
-from millstream.spark.stages.ordered import decode_all, encode, encode_all, values
+from millstream.spark.stages.coding import decode_all, encode, encode_all
+from millstream.spark.stages.frames import series
+from millstream.spark.stages.ordered import values
 
 
 def test_maps_come_back_as_dictionaries_which_spark_takes() -> None:
@@ -21,7 +22,7 @@ def test_maps_come_back_as_dictionaries_which_spark_takes() -> None:
     ):
         column = pa.chunked_array([pa.array(given, type_)])
         assert values(column) == expected
-        assert _series(column).tolist() == expected
+        assert series(column).tolist() == expected
 
 
 @pytest.mark.parametrize(

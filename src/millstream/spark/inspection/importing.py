@@ -16,7 +16,7 @@ from millstream.flow.kept import conformed
 from millstream.spark.inspection.columns import Layout, from_table, layout_of
 from millstream.spark.inspection.key_states import FIRST_AT, KeyStates, read_states
 from millstream.spark.inspection.opened import Opened
-from millstream.spark.stages.ordered import encode
+from millstream.spark.stages.coding import encode
 from millstream.state import NO_TIME, Entry, entries
 from millstream.state.files import StateFiles, retained
 from millstream.state.importing import put

@@ -28,7 +28,8 @@ from millstream.spark.inspection.columns import Layout, layout_of, merged, to_ta
 from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.state_files import stage_operator
 from millstream.spark.session.session import FORMAT
-from millstream.spark.stages.ordered import SHARD, decode
+from millstream.spark.stages.coding import decode
+from millstream.spark.stages.ordered import SHARD
 from millstream.state import StateFiles, entries
 from millstream.state.importing import current, imported
 from millstream.state.manifest import joined

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec import Raw
@@ -11,8 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from millstream.clock import MICROSECOND
+from millstream.spark.stages.coding import decode
 from millstream.spark.stages.kind import SparkKind
-from millstream.spark.stages.ordered import State, decode, dictionaries, micros, ordered
+from millstream.spark.stages.ordered import State, micros, ordered
+from millstream.spark.stages.row_keys import RowKeys
+from millstream.spark.stages.spacing import spaced
 
 if TYPE_CHECKING:  # not wanted in executors, which import this
     from millstream.flow.stages import Distinct
@@ -52,11 +55,10 @@ class Keeping:
     def old_time(self, value: Raw) -> int:
         return int(decode(bytes(value)))
 
-    def take(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
+    def take(self, rows: pa.Table, keys: RowKeys, state: State) -> pa.Table:
         times = micros(rows.column(self.time))
-        kept = []
-        for place, (key, at) in enumerate(zip(keys, times.tolist(), strict=True)):
-            if key not in state or at - state[key][0] >= self.within:
-                state[key] = (at, at)
-                kept.append(place)
-        return dictionaries(rows.take(pa.array(kept, pa.int64()))) if kept else []
+        before = [state.get(key, (None,))[0] for key in keys.known]
+        kept = spaced(keys.codes, times, before, self.within)
+        for code, at in zip(keys.codes[kept].tolist(), times[kept].tolist(), strict=True):
+            state[keys.known[code]] = (at, at)
+        return rows.take(pa.array(kept))

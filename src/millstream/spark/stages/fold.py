@@ -15,18 +15,18 @@ from millstream.errors import RunError
 from millstream.flow.kept import Kept, conformed
 from millstream.spark.io.source import PLACE
 from millstream.spark.served.borrowed import Letters
+from millstream.spark.stages.coding import decode, encode
 from millstream.spark.stages.columns import parsed
 from millstream.spark.stages.kind import SparkKind
 from millstream.spark.stages.ordered import (
     RowFailed,
     State,
-    decode,
     dictionaries,
-    encode,
     micros,
     ordered,
 )
 from millstream.spark.stages.refused import refuse
+from millstream.spark.stages.row_keys import RowKeys
 from millstream.state import NO_TIME
 
 if TYPE_CHECKING:  # not wanted in executors, which import this
@@ -89,7 +89,7 @@ class Folding:
     def old_time(self, _value: Raw) -> int:
         return NO_TIME
 
-    def take(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
+    def take(self, rows: pa.Table, keys: RowKeys, state: State) -> list[dict[str, Any]]:
         results = []
         get, keep, step = state.get, self.keep, self._step
         for number, (key, row, at) in enumerate(self._given(rows, keys)):
@@ -112,7 +112,7 @@ class Folding:
                 results.append(result)
         return results
 
-    def _take_others(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
+    def _take_others(self, rows: pa.Table, keys: RowKeys, state: State) -> list[dict[str, Any]]:
         results, failed = [], {}
         for number, (key, row, at) in enumerate(self._given(rows, keys)):
             known = state.get(key)
@@ -135,9 +135,7 @@ class Folding:
         refuse(self.letters, f"fold:{self.stage}", lost, failed.values())
         return results
 
-    def _given(
-        self, rows: pa.Table, keys: list[bytes]
-    ) -> Iterator[tuple[bytes, dict[str, Any], int]]:
+    def _given(self, rows: pa.Table, keys: RowKeys) -> Iterator[tuple[bytes, dict[str, Any], int]]:
         plain = rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows
         times = [NO_TIME] * len(keys)
         if self.in_order and self.time is not None:

@@ -32,7 +32,7 @@ from millstream.patterns.batches import Numbers
 from millstream.patterns.matcher import Kept, Matcher
 from millstream.patterns.pieces import Piece
 from millstream.patterns.streams import Schemas
-from millstream.spark.stages.ordered import decode_all, encode_all
+from millstream.spark.stages.coding import decode_all, encode_all
 from millstream.state import NO_TIME, ShardState
 from millstream.state.manifest import Stored
 

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from millstream.errors import GroupChanged
 from millstream.patterns.events import micros
 from millstream.patterns.matcher import Kept
+from millstream.spark.stages.frames import frame_of
 from millstream.spark.stages.match_pieces import Pieces
 from millstream.spark.stages.match_rows import TIME, ShardMatcher, in_order
 from millstream.spark.stages.ordered import PIECE as CHUNK
@@ -235,19 +236,4 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
-    return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names})
-
-
-def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
-    if pa.types.is_nested(column.type):
-        return pd.Series(column.to_pylist(maps_as_pydicts="lossy"), dtype=object)
-    if (
-        pa.types.is_string(column.type)
-        or pa.types.is_integer(column.type)
-        or pa.types.is_floating(column.type)
-    ):
-        # As they are: Spark asks for Arrow data again.
-        return pd.Series(pd.arrays.ArrowExtensionArray(column.combine_chunks()))
-    # Objects where whole numbers are missing: numpy would turn the others into fractions.
-    found: pd.Series[Any] = column.to_pandas(integer_object_nulls=True)
-    return found
+    return frame_of(table, table.column_names)

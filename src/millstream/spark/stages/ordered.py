@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, compress, pairwise, repeat
 from operator import ne
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 from zoneinfo import ZoneInfo
 
-import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -38,6 +37,9 @@ from pyspark.sql.types import StructType
 
 from millstream.spark.daemon import settle
 from millstream.spark.io.source import PLACE
+from millstream.spark.stages.coding import decode_all, encode_all
+from millstream.spark.stages.frames import frame_of
+from millstream.spark.stages.row_keys import RowKeys
 from millstream.state import ShardState, StateFiles
 from millstream.state.manifest import Stored, joined, load
 
@@ -55,6 +57,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
 
 #: What is kept for the keys that rows touch: a value, and the event time at which it was put.
 State = dict[bytes, tuple[Any, int]]
+#: What comes out: dictionaries or columns.
+Results: TypeAlias = list[dict[str, Any]] | pa.Table
 
 
 class RowFailed(Exception):
@@ -63,9 +67,7 @@ class RowFailed(Exception):
     The rule may have changed the state that it was given.
     """
 
-    def __init__(
-        self, again: Callable[[pa.Table, list[bytes], State], list[dict[str, Any]]]
-    ) -> None:
+    def __init__(self, again: Callable[[pa.Table, RowKeys, State], Results]) -> None:
         super().__init__()
         self.again = again
 
@@ -87,7 +89,7 @@ class Rule(Protocol):
         """Return the event time of a value of earlier versions, which stored none beside it."""
         ...
 
-    def take(self, rows: pa.Table, keys: list[bytes], state: State) -> list[dict[str, Any]]:
+    def take(self, rows: pa.Table, keys: RowKeys, state: State) -> Results:
         """Return rows, and change the `state` of the `keys` of the rows that are given.
 
         Raises:
@@ -130,44 +132,6 @@ def _is_plain(column: pa.ChunkedArray) -> bool:
         return True
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     return numbers and not column.null_count
-
-
-def keys(rows: pa.Table, by: tuple[str, ...]) -> list[bytes]:
-    """Return each row's key as bytes."""
-    if not by:
-        return [b""] * len(rows)
-    if len(by) == 1:
-        # Few keys come often: each is encoded once.
-        coded = rows.column(by[0]).combine_chunks().dictionary_encode()
-        known = encode_all([[value] for value in coded.dictionary.to_pylist()])
-        if not coded.indices.null_count:
-            return [known[place] for place in coded.indices.to_numpy().tolist()]
-        absent = encode([None])
-        return [absent if place is None else known[place] for place in coded.indices.to_pylist()]
-    columns = [rows.column(name).to_pylist() for name in by]
-    return encode_all(list(zip(*columns, strict=True)))
-
-
-def encode(value: Any) -> bytes:
-    return msgspec.msgpack.encode(value)
-
-
-def decode(data: bytes) -> Any:
-    return msgspec.msgpack.decode(data)
-
-
-def encode_all(values: list[Any]) -> list[bytes]:
-    """Return what `encode` returns for each value, with few calls."""
-    return list(map(bytes, _PARTS.decode(encode(values))))
-
-
-def decode_all(data: list[bytes]) -> list[Any]:
-    """Return what `decode` returns for each, with one call."""
-    found: list[Any] = decode(b"\xdd" + len(data).to_bytes(4, "big") + b"".join(data))
-    return found
-
-
-_PARTS: Final = msgspec.msgpack.Decoder(list[Raw])
 
 
 def micros(column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -316,16 +280,16 @@ class _Shard(StatefulProcessor):
         """Let the rule have rows, and store what it remembers."""
         with uncollected():
             results = self._taken(shard, ready, watermark)
-        if results:
-            yield _frame(results, self.columns)
+        if len(results):
+            yield frame_of(results, self.columns)
 
-    def _taken(self, shard: int, ready: pa.Table, watermark: int | None) -> list[dict[str, Any]]:
+    def _taken(self, shard: int, ready: pa.Table, watermark: int | None) -> Results:
         manifest = load(joined(piece for (piece,) in self._keys.get()), self.rule.old_time)
         if self.files is not None:
             manifest = self.files.taken_over(shard, manifest)
         kept = ShardState(manifest, self.files, shard)
-        touched = keys(ready, self.rule.by)
-        before = kept.lookup(touched)
+        touched = RowKeys.of(ready, self.rule.by)
+        before = kept.lookup(touched.known)
         state = _decoded(before)
         try:
             results = self.rule.take(ready, touched, state)
@@ -442,10 +406,3 @@ def to_bytes(table: pa.Table) -> bytes:
 
 def from_bytes(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(bytes(data))).read_all()
-
-
-def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-    # Objects, not numpy's types: a null would turn a column of integers into floats.
-    return pd.DataFrame(
-        {name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns}
-    )

@@ -22,7 +22,7 @@ from millstream.spark.inspection.key_states import KeyStates, kept_for, read_sta
 from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.place import JobPlace
 from millstream.spark.run.query import GroupQuery
-from millstream.spark.stages.ordered import decode
+from millstream.spark.stages.coding import decode
 from millstream.spark.switching.pair import VersionPair
 from millstream.state import StateFiles
 from millstream.state.carrying import (
