@@ -63,9 +63,16 @@ def _mixed(number: np.ndarray) -> np.ndarray:
     return (mixed ^ (mixed >> np.uint64(31))) >> np.uint64(8)
 
 
-def fill_journal(path: Path, batches: Iterator[pa.RecordBatch], *, entry: int) -> None:
+def fill_journal(
+    path: Path,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    entry: int,
+    schema: pa.Schema = SCHEMA,
+    time: str = "at",
+) -> None:
     """Write events as an inbox would, `entry` rows at a time, and end the stream."""
-    create(path, SCHEMA, partitions=1, time="at", written_by="inbox")
+    create(path, schema, partitions=1, time=time, written_by="inbox")
     with Writer.open(path, 0) as writer:
         place = 0
         for batch in batches:
@@ -94,6 +101,5 @@ def write_files(folder: Path, batches: Iterator[pa.RecordBatch], *, format: str)
             pq.write_table(pa.Table.from_batches([batch]), path)
         else:
             frame = batch.to_pandas()
-            frame["at"] = frame["at"].dt.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            frame.to_json(path, orient="records", lines=True)
+            frame.to_json(path, orient="records", lines=True, date_format="iso", date_unit="us")
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))

@@ -1,0 +1,63 @@
+"""The events on disk: as Parquet or JSON lines, and as an inbox's journal; and the table that q13 looks up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from benchmarks import events as shared
+from benchmarks.nexmark.generator import Config, block, blocks
+
+import millstream as ms
+
+SIDE_ROWS: Final = 10_000
+NO_KIND: Final = 3
+
+
+def write_side_input(path: Path) -> Path:
+    """Write the table of q13: numbers, and the same as texts."""
+    path.write_text("key,value\n" + "".join(f"{key},{key}\n" for key in range(SIDE_ROWS)))
+    return path
+
+
+def write_files(
+    folder: Path, config: Config, events: int, per_file: int, *, format: str = "parquet"
+) -> Path:
+    """Write the events, so many to a file, in an order that Spark's file source keeps.
+
+    The last file has one row of no kind, two days later: it closes the windows of queries that know of no
+    end of the stream.
+    """
+    batches = chain(blocks(config, events, per_file), [_end(config, events)])
+    shared.write_files(folder, batches, format=format)
+    return folder
+
+
+def _end(config: Config, events: int) -> pa.RecordBatch:
+    like = block(config, events, 1)
+    moment = pc.add(like.column("date_time"), pa.scalar(timedelta(days=2)))
+    columns = [pa.array([NO_KIND], pa.int32()), *(pa.nulls(1, c.type) for c in like.columns[1:-1])]
+    return pa.RecordBatch.from_arrays([*columns, moment], schema=like.schema)
+
+
+def fill_journal(folder: Path, config: Config, events: int, *, entry: int = 1_000) -> Path:
+    """Write the events as an inbox would, and end the stream."""
+    schema = block(config, 0, 1).schema
+    shared.fill_journal(folder, _many(config, events), entry=entry, schema=schema, time="date_time")
+    return folder
+
+
+def send(client: ms.Client, inbox: str, config: Config, events: int) -> None:
+    """Send the events into an inbox, and end it."""
+    for batch in _many(config, events):
+        client.send(inbox, batch)
+    client.end(inbox)
+
+
+def _many(config: Config, events: int) -> Iterator[pa.RecordBatch]:
+    return blocks(config, events, 100_000)

@@ -1,0 +1,42 @@
+"""A query as a Millstream flow over a journal that is filled, as an inbox has received it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.nexmark.generator import Config
+from benchmarks.nexmark.queries import flow_of
+from pyspark.sql import SparkSession
+
+import millstream as ms
+from millstream.spark.flow_run import FlowRun, Options
+
+
+def run(
+    spark: SparkSession,
+    query: str,
+    config: Config,
+    journal: Path,
+    side_input: Path,
+    place: Path,
+    rows_per_batch: int = 500_000,
+) -> list[dict[str, Any]]:
+    """Run a query to the end of a journal, with its results in `place/out`; return Spark's progress."""
+    flow = flow_of(query, config, str(side_input), ms.parquet(str(place / "out")))
+    # A link stands for the journal, so that every run starts from a fresh checkpoint.
+    journals = place / "data" / flow.name / "journals"
+    journals.mkdir(parents=True)
+    (journals / "events").symlink_to(journal)
+    run = FlowRun(spark, flow, Options(place / "data", place, rows_per_batch))
+    try:
+        run.start()
+        run.wait()
+        return [
+            dict(progress)
+            for one in run.queries.values()
+            if one.query
+            for progress in one.query.recentProgress
+        ]
+    finally:
+        run.stop()
