@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from millstream.journal import journal_at
 from millstream.spark.io.source import PLACE
+from millstream.spark.stages.coding import decode
 from millstream.spark.stages.distinct import Keeping
 from millstream.spark.stages.fold import Folding
 from millstream.spark.stages.ordered import _Shard, to_bytes
 from millstream.state import StateFiles
+from millstream.state.manifest import joined, load
 from millstream.storage import Folder
 
 LATENESS = 3
@@ -239,3 +241,20 @@ def test_distinct_hands_on_numbers_that_are_nan() -> None:
     # As Spark does.
     found = pa.Array.from_pandas(frame["v"], type=pa.float64())
     assert repr(found.to_pylist()) == "[nan, None, 1.5]"
+
+
+def keeping_numbers(state: dict[str, Any], row: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    return {"last": row["x"], "all": [*state["all"], row["x"]]}, {"at": row["at"]}
+
+
+def test_a_fold_may_keep_nan() -> None:
+    rule = Folding("f", (), keeping_numbers, {"last": None, "all": []}, frozenset({"at"}), "at")
+    times = pa.array([9 * MS, 10 * MS], pa.timestamp("us", "UTC"))
+    table = pa.table({"x": pa.array([float("nan"), 1.5]), "at": times})
+    shard = _Shard(rule, "at", ["at"], wait=True)
+    shard.init(Handle())  # type: ignore[arg-type]
+    packed = pd.DataFrame({"rows": [to_bytes(table)]})
+    (frame,) = shard.handleInputRows((0,), iter([packed]), Times(20))
+    assert len(frame) == 2
+    (kept,) = load(joined(one for (one,) in shard._keys.get())).fresh.values()
+    assert repr(decode(bytes(kept[0]))) == repr({"last": 1.5, "all": [float("nan"), 1.5]})

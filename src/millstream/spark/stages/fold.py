@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -173,7 +174,7 @@ class Folding:
         # A tuple would come back from disk as a list, but only after a batch's
         # end: results would depend on batch boundaries.
         try:
-            same = decode(encode(value)) == value
+            same = _same(decode(encode(value)), value)
         except (TypeError, ValueError, OverflowError) as error:
             msg = f'stage "{self.stage}" keeps a state that cannot be stored: {error}'
             raise RunError(msg, hint=_PLAIN) from None
@@ -193,3 +194,14 @@ _PLAIN: Final = "use dicts with text keys, lists, text, numbers, booleans and No
 
 def _initial(initial: Any) -> Any:
     return initial() if callable(initial) else decode(encode(initial))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Tell whether values are equal; NaN is itself."""
+    if one == other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return isinstance(one, float) and isinstance(other, float) and isnan(one) and isnan(other)
