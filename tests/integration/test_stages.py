@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -349,6 +350,24 @@ def test_a_fold_over_all_rows_takes_them_as_they_arrive_where_there_is_no_time()
         t.end()
         assert t.wait() is True
         assert rows(t.results("out"), "place", "n") == [(1, 5), (2, 3), (3, 9)]
+
+
+def connected(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return state, {"n": row["n"], "ports": len(psutil.Process().net_connections("tcp"))}
+
+
+def test_a_worker_has_no_port_to_which_a_stranger_could_connect_instead() -> None:
+    """Spark would take its bytes for the worker's, and the query would wait for ever."""
+    flow = ms.Flow("guarded")
+    ports = flow.source("numbers", ms.inbox("n long")).fold(
+        "ports", connected, initial=0, output="n long, ports long", by=[], order="arrival"
+    )
+    ports.sink("all", ms.memory())
+    with flow_test(flow) as t:
+        t.send("numbers", [{"n": 1}])
+        t.end()
+        assert t.wait() is True
+        assert rows(t.results("all"), "n", "ports") == [(1, 0)]
 
 
 def divided(state: dict[str, int], row: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:

@@ -189,6 +189,9 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.python.daemon.module": "millstream.spark.daemon",
+        # Spark takes the first that connects to the port of a task's state for its worker. Whoever
+        # still looks for a server that had this port, say a client of Kafka, would hang the flow.
+        "spark.python.unix.domain.socket.enabled": "true",
         # For every column expression it would look up the caller's line, 2 ms each; our errors name
         # the stage.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
