@@ -72,6 +72,7 @@ def said(log: Path, pattern: str) -> str:
     return found[1]
 
 
+@pytest.mark.soak
 def test_a_flow_runs_on_a_standalone_cluster_of_two_workers(tmp_path: Path) -> None:
     rows = [
         {"k": f"k{i % 3}", "v": i, "at": f"2020-01-01T{i // 60:02}:{i % 60:02}:00Z"}

@@ -149,6 +149,7 @@ def gone_already() -> Iterator[None]:
         return
 
 
+@pytest.mark.soak
 def test_a_job_drains_is_resumed_and_undeployed_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

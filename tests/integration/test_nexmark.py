@@ -16,7 +16,7 @@ from benchmarks.nexmark.generator import AUCTION, BID, CYCLE, PERSON, Config, bl
 from benchmarks.nexmark.queries import QUERIES
 from pyspark.sql import SparkSession
 
-QUICK: Final = ("q4", "q5", "q13")
+QUICK: Final = ("q5", "q13")
 EVENTS: Final = 20_000
 #: Slower than the standard's, so that few events span many windows: 200 seconds around midnight.
 CONFIG: Final = Config(rate=100, start_us=Config().start_us + 86_400_000_000 - 100_000_000)

@@ -189,6 +189,7 @@ def test_a_version_in_the_shadow_of_a_job_is_compared_from_the_command_line(tmp_
     ) == (feeder.expected())
 
 
+@pytest.mark.soak
 def test_a_switch_of_silent_sources_says_what_it_waits_for_and_ends_when_they_are_quiet(
     tmp_path: Path,
 ) -> None:

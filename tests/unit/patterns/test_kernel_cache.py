@@ -76,6 +76,15 @@ print(sum(match_forking.stats.cache_hits.values()), sum(match_forking.stats.cach
 
 
 @pytest.mark.slow
+def test_a_kernel_that_is_ready_is_loaded_and_not_compiled_again() -> None:
+    if (compiling := kernel_cache.begin()) is not None:
+        assert compiling.wait(280) == 0
+    assert kernel_cache.ready()
+    other = subprocess.run([sys.executable, "-c", LOADED], stdout=subprocess.PIPE, check=True)
+    assert other.stdout.split() == [b"1", b"0"]
+
+
+@pytest.mark.soak
 def test_the_process_that_compiles_leaves_the_kernel_ready_for_others(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
