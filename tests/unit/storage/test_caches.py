@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.patterns import kernel_cache
+from millstream.patterns.kernel.compiled import Locator
+from millstream.patterns.kernel.forking import match_forking
 from millstream.spark.session import home
 from millstream.storage import caches
 
@@ -159,9 +161,6 @@ def test_a_new_kernel_removes_old_ones(cache: Path) -> None:
 
 
 def test_a_kernel_that_is_loaded_is_used(cache: Path) -> None:
-    from millstream.patterns.kernel.compiled import Locator
-    from millstream.patterns.kernel.forking import match_forking
-
     folder = kernel_cache.folder()
     kept(folder, days=20, folder=True)
     function = match_forking.py_func
