@@ -89,7 +89,10 @@ def test_of_anything_else():
 def run_tests(folder: Path, text: str) -> str:
     """Run tests under the conftest of ours, as CI does, and return what pytest prints."""
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    process: real ones\n")
+    settings = "timeout = 5\ntimeout_method = signal\ntimeout_func_only = true\n"
+    (folder / "pytest.ini").write_text(
+        f"[pytest]\npythonpath = {ROOT / 'tests'}\n{settings}markers =\n    process: real ones\n"
+    )
     (folder / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(folder)]
     environment = {
@@ -120,3 +123,23 @@ def test_a_test_of_processes_has_a_second_try_and_is_listed(tmp_path: Path) -> N
     ]
     assert (tmp_path / "always").read_text() == "xx"
     assert (tmp_path / "else").read_text() == "x"
+
+
+HANGS = """
+import time
+from pathlib import Path
+
+import pytest
+
+@pytest.mark.process
+def test_that_hangs_once():
+    if not Path("once").exists():
+        Path("once").touch()
+        time.sleep(600)
+"""
+
+
+def test_a_test_that_hangs_is_ended_and_has_a_second_try(tmp_path: Path) -> None:
+    printed = run_tests(tmp_path, HANGS)
+    assert "FLAKY test_it.py::test_that_hangs_once" in printed
+    assert "1 passed, 1 rerun" in printed
