@@ -24,6 +24,32 @@ export type StateRows = Schemas["StateRows"];
 export type AuditEntry = Schemas["AuditEntry"];
 export type Taken = Schemas["Taken"];
 export type Tasks = Schemas["Tasks"];
+export type Switch = Schemas["SwitchStatus"];
+export type SwitchDetail = Schemas["SwitchDetail"];
+export type Switching = Partial<Schemas["Switching"]>;
+export type Comparison = Schemas["Comparison"];
+
+export type Change = "kept" | "replaced" | "new" | "removed";
+
+/** The plan of a switch, as `millstream switch --plan --json` prints it. */
+export interface SwitchPlan {
+  mode: string;
+  possible: boolean;
+  groups: {
+    name: string;
+    change: Change;
+    differences: string[];
+    stages: { name: string; change: Change; state: string; move: string; how: string; differences: string[] }[];
+  }[];
+  units: { groups: string[]; overlap: number | null }[];
+  step: number;
+  overlap: number | null;
+  obstacles: { fact: string; hint: string }[];
+  grown: string[];
+  notes: string[];
+}
+
+export type SwitchPlanned = Omit<Schemas["SwitchPlanned"], "plan"> & { plan: SwitchPlan };
 
 export interface Rates {
   rows_in: number;

@@ -130,3 +130,46 @@ export function Graph({ drawing, pulse, selected, select }: Shown) {
     </div>
   );
 }
+
+interface Sketched {
+  drawing: Drawing;
+  title: string;
+  /** The class of a node, "" for none. */
+  mark: (node: GraphNode) => string;
+}
+
+/** The graph of a flow that stands still, with nodes marked. */
+export function Sketch({ drawing, title, mark }: Sketched) {
+  const width = drawing.width + 2 * MARGIN;
+  const height = drawing.height + 2 * MARGIN;
+  const nodes = [...drawing.nodes].sort((a, b) => Number(b.kind === "group") - Number(a.kind === "group"));
+  return (
+    <figure class="sketch">
+      <figcaption>{title}</figcaption>
+      <div class="graph" tabIndex={0} role="region" aria-label={`graph: ${title}`}>
+        <svg viewBox={`${-MARGIN} ${-MARGIN} ${width} ${height}`} width={width} height={height} role="img" aria-label={title}>
+          {nodes.map((one) => {
+            const group = one.kind === "group";
+            const left = group ? one.x + 12 : one.x + one.width / 2;
+            return (
+              <g key={one.id} class={group ? "" : "centred"}>
+                <Shape node={one} state={mark(one)} />
+                <text class="name" x={left} y={one.y + (group ? 20 : 18)}>
+                  {one.name}
+                </text>
+                {!group && (
+                  <text class="detail" x={left} y={one.y + 33}>
+                    {one.detail}
+                  </text>
+                )}
+              </g>
+            );
+          })}
+          {drawing.arrows.map((one) => (
+            <path key={`${one.source}>${one.target}`} class={`edge ${one.back ? "back" : ""}`} d={one.path} />
+          ))}
+        </svg>
+      </div>
+    </figure>
+  );
+}

@@ -49,3 +49,14 @@ export function watermark(pulse: Pulse): number | null {
   const known = pulse.job.groups.map((one) => one.watermark_ms).filter((one) => one !== null && one !== undefined);
   return known.length ? Math.min(...known) / 1000 : null;
 }
+
+const YEAR_S = 365 * 86400;
+
+/** Whether a moment is that of time that has ended: far from the clock. */
+export const ended = (at: number, now: number) => at > now + YEAR_S;
+
+export function watermarkAge(pulse: Pulse, now: number): string {
+  const found = watermark(pulse);
+  if (found === null) return "–";
+  return ended(found, now) ? "ended" : duration(Math.max(0, now - found));
+}

@@ -6,11 +6,12 @@ import icon from "./icon.svg";
 import { duration } from "./format";
 import * as live from "./live";
 import * as router from "./router";
-import { JobPage } from "./pages/job";
-import { Overview } from "./pages/overview";
-import { Audit } from "./pages/audit";
+import routes from "routes";
+import { JobPage } from "./job";
 import { Empty } from "./parts";
 import { TokenDialog } from "./token";
+
+const pages = routes.filter((one) => one.kind === "main");
 
 function Connection() {
   const state = live.connection.value;
@@ -39,12 +40,11 @@ function Header() {
         <img src={icon} alt="" width="24" height="24" /> Millstream
       </a>
       <nav aria-label="main">
-        <a href="/" aria-current={router.path.value === "/" ? "page" : undefined}>
-          Jobs
-        </a>
-        <a href="/audit" aria-current={router.path.value === "/audit" ? "page" : undefined}>
-          Audit
-        </a>
+        {pages.map((one) => (
+          <a key={one.part} href={`/${one.part}`} aria-current={router.path.value === `/${one.part}` ? "page" : undefined}>
+            {one.title}
+          </a>
+        ))}
         <a href="/docs" data-out>
           API
         </a>
@@ -63,9 +63,11 @@ function Page() {
   useEffect(() => {
     document.title = parts[1] ? `${parts[1]} · Millstream` : "Millstream";
   }, [path]);
-  if (parts.length === 0 || (parts.length === 1 && parts[0] === "jobs")) return <Overview />;
-  if (parts[0] === "jobs") return <JobPage name={parts[1]!} tab={parts[2] ?? "graph"} rest={parts.slice(3)} />;
-  if (parts[0] === "audit") return <Audit />;
+  if (parts[0] === "jobs" && parts.length > 1)
+    return <JobPage name={parts[1]!} part={parts[2] ?? ""} rest={parts.slice(3)} />;
+  const wanted = parts[0] === "jobs" ? "" : (parts[0] ?? "");
+  const found = pages.find((one) => one.part === wanted);
+  if (found) return <>{found.show()}</>;
   return (
     <Empty title="There is nothing at this address.">
       <p>

@@ -90,6 +90,28 @@ export function useLoaded<T>(path: string | null, everySeconds = 0): Loaded<T> {
   return { ...current, again: () => again(round + 1) };
 }
 
+/** What several paths answer, those that do, asked every so many seconds. */
+export function useAllLoaded<T>(paths: string[], everySeconds: number): T[] {
+  const [found, set] = useState<T[]>([]);
+  const key = paths.join("\n");
+  useEffect(() => {
+    const ending = new AbortController();
+    let timer = 0;
+    const load = async () => {
+      const all = await Promise.allSettled(paths.map((one) => get<T>(one, ending.signal)));
+      if (ending.signal.aborted) return;
+      set(all.flatMap((one) => (one.status === "fulfilled" ? [one.value] : [])));
+      timer = setTimeout(load, everySeconds * 1000);
+    };
+    void load();
+    return () => {
+      ending.abort();
+      clearTimeout(timer);
+    };
+  }, [key, everySeconds]);
+  return found;
+}
+
 /** A row of users' data as JSON, on one line. */
 export function Json({ value }: { value: unknown }) {
   return <code class="json">{JSON.stringify(value)}</code>;

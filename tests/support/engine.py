@@ -74,6 +74,10 @@ class PeerEngine:
         self._jobs: dict[str, Job] = {}
         self._numbers: dict[str, int] = {}
         self._versions: dict[str, list[Version]] = {}
+        self._planned: dict[str, Planned] = {}
+        #: Who plans switches, and what groups report, if a test decides that.
+        self.planner: Callable[[SwitchRequest], Planned] | None = None
+        self.groups = (GroupStatus("all", 3, 120, 12, 0.5, 1_767_268_800_000, 7, 0.25, 9),)
         self.wanted: SwitchRequest | None = None
         #: The job whose switch is to end when its sources are quiet.
         self.quiet: str | None = None
@@ -264,9 +268,7 @@ class PeerEngine:
             since=MOMENT,
             restarts=found.restarts,
             pid=4711 if found.state is JobState.RUNNING and found.driver else None,
-            groups=(GroupStatus("all", 3, 120, 12, 0.5, 1_767_268_800_000, 7, 0.25, 9),)
-            if found.driver
-            else (),
+            groups=self.groups if found.driver else (),
             sources={"s": SourceStatus(sum(one.rows for one in inboxes), bytes=10)},
             late=1,
             dead=2,
@@ -381,6 +383,9 @@ class PeerEngine:
 
     def plan_switch(self, job: str, request: SwitchRequest) -> Planned:
         name = self._job(job).name
+        if self.planner is not None:
+            self._planned[name] = self.planner(request)
+            return self._planned[name]
         obstacles = (
             [{"fact": "it is another flow", "hint": "deploy it"}]
             if request.package == b"bad"
@@ -388,12 +393,24 @@ class PeerEngine:
         )
         plan = {
             "flow": name,
+            "mode": request.mode,
             "possible": not obstacles,
+            "groups": [{"name": "all", "change": "replaced", "stages": [], "differences": []}],
             "units": [{"groups": ["all"]}],
+            "step": 60.0,
+            "overlap": 30.0,
             "obstacles": obstacles,
+            "grown": [],
+            "notes": [],
         }
         text = " group  stage  change\n all    all    replaced"
-        return Planned(plan, text + "".join(f"\nimpossible: {one['fact']}" for one in obstacles))
+        found = Planned(plan, text + "".join(f"\nimpossible: {one['fact']}" for one in obstacles))
+        self._planned[name] = found
+        return found
+
+    def switch_planned(self, job: str) -> tuple[float, Planned] | None:
+        found = self._planned.get(self._job(job).name)
+        return None if found is None else (1_767_268_860.0, found)
 
     def switch(self, job: str, request: SwitchRequest) -> JobStatus:
         name = self._job(job).name

@@ -3,8 +3,16 @@ import { useState } from "preact/hooks";
 import { type AuditEntry } from "../api";
 import { clock } from "../format";
 import { Empty, Failure, useLoaded } from "../parts";
+import { mainRoute } from "../route";
 
-export function Audit() {
+export default mainRoute({
+  part: "audit",
+  title: "Audit",
+  order: 40,
+  show: () => <Audit />,
+});
+
+function Audit() {
   const found = useLoaded<AuditEntry[]>("/audit?limit=500");
   const [wanted, want] = useState("");
   if (found.error && !found.value) return <Failure error={found.error} />;

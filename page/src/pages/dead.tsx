@@ -3,6 +3,15 @@ import { useState } from "preact/hooks";
 import { type Letter, type LetterPage, type ReplayAnswer, jobPath, post } from "../api";
 import { clock, rows } from "../format";
 import { Empty, Failure, useLoaded } from "../parts";
+import { jobRoute } from "../route";
+
+export default jobRoute({
+  part: "dead",
+  title: "Dead letters",
+  order: 30,
+  badge: (pulse) => pulse.job.waiting,
+  show: ({ pulse }) => <Dead job={pulse.job.name} />,
+});
 
 interface Reason {
   title: string;
@@ -23,7 +32,7 @@ function byReason(letters: Letter[]): Reason[] {
   return [...found.values()].sort((a, b) => b.letters.length - a.letters.length);
 }
 
-export function Dead({ job }: { job: string }) {
+function Dead({ job }: { job: string }) {
   const found = useLoaded<LetterPage>(`${jobPath(job, "dead")}?limit=1000`);
   const [told, tell] = useState("");
   const [error, fail] = useState<unknown>(null);

@@ -3,8 +3,16 @@ import { useState } from "preact/hooks";
 import { type Journal, type JournalDetail, type JournalRows, get, jobPath } from "../api";
 import { bytes, clock, rows } from "../format";
 import { Empty, Failure, Json, useLoaded } from "../parts";
+import { jobRoute } from "../route";
 
-export function Journals({ job, journal }: { job: string; journal?: string }) {
+export default jobRoute({
+  part: "journals",
+  title: "Journals",
+  order: 20,
+  show: ({ pulse, rest }) => <Journals job={pulse.job.name} journal={rest[0]} />,
+});
+
+function Journals({ job, journal }: { job: string; journal?: string }) {
   return journal === undefined ? <All job={job} /> : <One key={journal} job={job} name={journal} />;
 }
 

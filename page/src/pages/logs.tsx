@@ -2,10 +2,18 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Log, get, jobPath } from "../api";
 import { Empty, Failure } from "../parts";
+import { jobRoute } from "../route";
+
+export default jobRoute({
+  part: "logs",
+  title: "Log",
+  order: 70,
+  show: ({ pulse }) => <Logs job={pulse.job.name} />,
+});
 
 const MOST = 5_000;
 
-export function Logs({ job }: { job: string }) {
+function Logs({ job }: { job: string }) {
   const [lines, set] = useState<string[] | null>(null);
   const [error, fail] = useState<unknown>(null);
   const [wanted, want] = useState("");

@@ -2,18 +2,12 @@
 import type { Pulse } from "../api";
 import { jobPath } from "../api";
 import { duration, perSecond, rows, seconds } from "../format";
-import { byHealth, type Finding, watermark, worst } from "../health";
+import { byHealth, type Finding, watermarkAge, worst } from "../health";
 import * as live from "../live";
 import { Empty, Fact, Sparkline, State } from "../parts";
+import { mainRoute } from "../route";
 
-const YEAR_S = 365 * 86400;
-
-export function watermarkAge(pulse: Pulse, now: number): string {
-  const found = watermark(pulse);
-  if (found === null) return "–";
-  // Time that has ended, or lies far from the clock, is no delay.
-  return found > now + YEAR_S ? "ended" : duration(Math.max(0, now - found));
-}
+export default mainRoute({ part: "", title: "Jobs", order: 10, show: () => <Overview /> });
 
 function Row({ pulse, found }: { pulse: Pulse; found: Finding[] }) {
   const { job, rates } = pulse;
@@ -78,7 +72,7 @@ function Summary({ pulses }: { pulses: Pulse[] }) {
   );
 }
 
-export function Overview() {
+function Overview() {
   const pulses = [...live.jobs.value.values()];
   if (live.engine.value === null) return <Empty title="Asking the engine …" />;
   if (pulses.length === 0)

@@ -3,8 +3,16 @@ import { useState } from "preact/hooks";
 import { type Stage, type StateRows, get, jobPath } from "../api";
 import { bytes, rows } from "../format";
 import { Empty, Failure, Json, useLoaded } from "../parts";
+import { jobRoute } from "../route";
 
-export function StateTab({ job }: { job: string }) {
+export default jobRoute({
+  part: "state",
+  title: "State",
+  order: 40,
+  show: ({ pulse }) => <StateTab job={pulse.job.name} />,
+});
+
+function StateTab({ job }: { job: string }) {
   const found = useLoaded<Stage[]>(jobPath(job, "state"));
   const [stage, choose] = useState<Stage | null>(null);
   if (found.error) return <Failure error={found.error} />;

@@ -20,6 +20,10 @@ class JobSwitching(SharedQueries):
         """
         return self._open.runner.switches.plan(self._managed(job), request)
 
+    def switch_planned(self, job: str) -> tuple[float, Planned] | None:
+        """Return the last plan of a switch that was asked for or begun since the start, and when."""
+        return self._found(job).planned
+
     def switch(self, job: str, request: SwitchRequest) -> JobStatus:
         """Begin to replace the running version; `status` shows the progress.
 

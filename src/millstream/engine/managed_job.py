@@ -8,7 +8,7 @@ from typing import Any
 from millstream.engine.driver.process import DriverProcess
 from millstream.engine.jobs.lifecycle import DriverDied, Job
 from millstream.engine.jobs.store import Stored, Version, current_of
-from millstream.engine.jobs.switch_record import Switch
+from millstream.engine.jobs.switch_record import Planned, Switch
 from millstream.errors import DriverFailed
 from millstream.joblog import Lease
 from millstream.plan.drawing import Drawing
@@ -32,6 +32,8 @@ class ManagedJob:
     fresh: bool = False
     #: The graph of the version that runs, as its driver has drawn it.
     drawing: Drawing | None = None
+    #: The last plan of a switch that was asked for or begun, and when.
+    planned: tuple[float, Planned] | None = None
     #: How many rows the inboxes had taken when it reported, the time before and the last time.
     taken: tuple[int, int] = (0, 0)
     #: Engines that did not answer when a drain was looked at last, and since when.

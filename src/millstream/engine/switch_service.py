@@ -206,7 +206,9 @@ class Switches:
     def _planned(self, managed: ManagedJob, request: SwitchRequest, new: _New) -> Planned:
         compare = Compare(str(new.flow), _unpacked(request))
         planned = managed.present_driver.ask(compare, SwitchPlanned, PLAN_S).plan
-        return _with_notes(managed, request, planned)
+        found = _with_notes(managed, request, planned)
+        managed.planned = self._now(), found
+        return found
 
     def _add(
         self, managed: ManagedJob, request: SwitchRequest, new: _New, settings: JobSettings

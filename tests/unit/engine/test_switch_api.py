@@ -65,6 +65,19 @@ def test_a_plan_is_told_as_data_and_as_text_and_nothing_is_begun(served: Served)
     assert served.http.get("/jobs/f").json()["switch"] is None
 
 
+def test_the_switch_of_a_job_is_shown_with_what_was_planned_last(served: Served) -> None:
+    assert served.http.get("/jobs/f/switch").json() == {"switch": None, "planned": None}
+    served.http.post("/jobs/f/switch/plan", json={"package": BAD})
+    found = served.http.get("/jobs/f/switch").json()
+    assert found["switch"] is None
+    assert found["planned"]["plan"]["obstacles"][0]["fact"] == "it is another flow"
+    assert found["planned"]["at"] == "2026-01-01T12:01:00.000Z"
+    served.http.post("/jobs/f/switch", json={"package": PACKAGE})
+    found = served.http.get("/jobs/f/switch").json()
+    assert found["switch"]["state"] == "asked"
+    assert found["planned"]["plan"]["possible"]
+
+
 def test_what_cannot_be_switched_is_a_conflict(served: Served) -> None:
     def refused(body: dict[str, object]) -> tuple[int, str]:
         answer = served.http.post("/jobs/f/switch", json=body)

@@ -24,6 +24,7 @@ from millstream.flow.flow import Flow
 from millstream.flow.load import load
 from millstream.flow.rewire import renamed
 from millstream.flow.stages import Source
+from millstream.plan.drawing import drawing
 from millstream.switch import show
 from millstream.switch.progress import SwitchProgress, step_of
 
@@ -99,7 +100,12 @@ class DriverVersions:
             finally:
                 self._loaded = loaded
         return Planned(
-            show.to_json(plan), show.table(plan), known.inboxes, known.binaries, known.spread
+            show.to_json(plan),
+            show.table(plan),
+            known.inboxes,
+            known.binaries,
+            known.spread,
+            drawing(plan.new),
         )
 
     def begin(self, running: FlowRun, asked: Begin) -> SwitchProgress | None:

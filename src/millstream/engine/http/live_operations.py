@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from millstream.clock import iso
 from millstream.engine.http.api import Api, Asked, Stream, Text
+from millstream.engine.http.messages import SwitchDetail, SwitchPlanned
 from millstream.engine.http.openapi import EVENTS
 from millstream.engine.http.page_files import page_files
 from millstream.engine.jobs.pulse import Lines, Series
@@ -37,6 +39,16 @@ def lines(api: Api, asked: Asked) -> dict[str, Lines]:
 def series(api: Api, asked: Asked) -> Series:
     """Return the numbers of a job's groups over the last hour: a point every 5 seconds."""
     return api.live.series(api.engine.status(asked.job).id)
+
+
+def switch_detail(api: Api, asked: Asked) -> SwitchDetail:
+    """Return the switch that goes on, or the last one, and what was planned last."""
+    planned = api.engine.switch_planned(asked.job)
+    shown = None
+    if planned is not None:
+        at, plan = planned
+        shown = SwitchPlanned(plan.plan, plan.text, plan.graph, iso(at))
+    return SwitchDetail(api.engine.status(asked.job).switch, shown)
 
 
 def graph(api: Api, asked: Asked) -> Drawing:

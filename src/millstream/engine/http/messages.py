@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from millstream.engine.jobs.status import Peer, Place
+from millstream.engine.jobs.status import Peer, Place, SwitchStatus
 from millstream.engine.programs.contents import SHA256
 from millstream.errors import SwitchRefused
+from millstream.plan.drawing import Drawing
 from millstream.switch.cut import WHOLE, parts
 from millstream.switch.probation import Limits as ProbationLimits
 from millstream.switch.probation import Trial
@@ -129,10 +130,23 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SwitchPlanned(msgspec.Struct, frozen=True):
-    """What a switch would do: as data, and as text."""
+    """What a switch would do: as data, as text, and the graph of the new version."""
 
     plan: dict[str, Any]
     text: str
+    graph: Drawing | None = None
+    #: When it was planned.
+    at: str | None = None
+
+
+class SwitchDetail(msgspec.Struct, frozen=True):
+    """The switch that goes on, or the last one, and the last plan that was asked for or begun.
+
+    The plan is kept in memory: an engine that was started again has none.
+    """
+
+    switch: SwitchStatus | None = None
+    planned: SwitchPlanned | None = None
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -166,7 +166,7 @@ def plan_switch(api: Api, asked: Asked) -> SwitchPlanned:
     """Return what a switch to another version would do, or what prevents it; nothing changes."""
     given: Switching = asked.body
     found = api.engine.plan_switch(asked.job, given.request())
-    return SwitchPlanned(found.plan, found.text)
+    return SwitchPlanned(found.plan, found.text, found.graph)
 
 
 def switch(api: Api, asked: Asked) -> JobStatus:

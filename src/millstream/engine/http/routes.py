@@ -11,7 +11,7 @@
     POST    /jobs    /prepare    /stop    /tasks/drain    /actions/{name}    /contents/{sha256}
     POST    /jobs/{job}/drain, resume, wait; between engines begin, settled, missed, runtimes/{node}
     POST    /jobs/{job}/switch    /jobs/{job}/switch/plan
-    GET     /jobs/{job}/versions    DELETE /jobs/{job}/switch
+    GET     /jobs/{job}/versions, switch    DELETE /jobs/{job}/switch
     POST    /jobs/{job}/sources/{source}/events
     DELETE  /jobs/{job}    /actions/{name}    /contents/{sha256}
 
@@ -59,6 +59,7 @@ from millstream.engine.http.messages import (
     Ready,
     Sha256,
     Stopping,
+    SwitchDetail,
     Switching,
     SwitchPlanned,
     VerifiedJournal,
@@ -303,6 +304,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         *("GET /jobs/{job}/versions", operations.versions, Need.LOOK, list[VersionStatus]),
         page=True,
     ),
+    _route("GET /jobs/{job}/switch", alive.switch_detail, Need.LOOK, SwitchDetail, page=True),
     _route(
         *("POST /jobs/{job}/switch", operations.switch, Need.DEPLOY, JobStatus),
         body=Switching,

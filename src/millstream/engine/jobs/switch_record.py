@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from millstream.engine.jobs.spread import SpreadSource
+from millstream.plan.drawing import Drawing
 from millstream.switch.comparison import Comparison
 from millstream.switch.probation import Trial
 from millstream.switch.progress import SwitchProgress, SwitchStep
@@ -119,6 +120,8 @@ class Planned(msgspec.Struct, frozen=True):
     inboxes: dict[str, int] = {}
     binaries: tuple[str, ...] = ()
     spread: dict[str, SpreadSource] = {}
+    #: The graph of the new version.
+    graph: Drawing | None = None
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):

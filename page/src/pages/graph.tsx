@@ -1,103 +1,20 @@
-// One job: its graph alive, its numbers over time, and what else there is of it.
+// The graph of a job alive, its numbers over time, and what has happened.
 import { useState } from "preact/hooks";
 import { type Drawing, type GraphNode, type Happening, type Pulse, type Series, jobPath } from "../api";
-import { duration, perSecond, rows, seconds } from "../format";
+import { duration, perSecond, rows } from "../format";
 import { busy, Graph } from "../graph";
-import { findings } from "../health";
-import * as live from "../live";
-import { Empty, Fact, Failure, State, useLoaded } from "../parts";
+import { Empty, Failure, useLoaded } from "../parts";
 import { type Line, Marks, Plot } from "../plot";
+import { jobRoute } from "../route";
+import { Send } from "../send";
 import { useSeries } from "../series";
-import { Dead } from "./dead";
-import { Journals } from "./journals";
-import { Logs } from "./logs";
-import { Send } from "./send";
-import { StateTab } from "./state";
-import { Versions } from "./versions";
-import { watermarkAge } from "./overview";
 
-const TABS: [string, string][] = [
-  ["graph", "Graph"],
-  ["journals", "Journals"],
-  ["dead", "Dead letters"],
-  ["state", "State"],
-  ["versions", "Versions"],
-  ["logs", "Log"],
-];
-
-interface Given {
-  name: string;
-  tab: string;
-  rest: string[];
-}
-
-export function JobPage({ name, tab, rest }: Given) {
-  const pulse = live.jobs.value.get(name);
-  if (live.engine.value === null) return <Empty title="Asking the engine …" />;
-  if (!pulse)
-    return (
-      <Empty title={`No job "${name}" is deployed on this engine.`}>
-        <p>
-          <a href="/">All jobs</a>
-        </p>
-      </Empty>
-    );
-  return (
-    <>
-      <Head pulse={pulse} />
-      <nav class="tabs" aria-label="parts of the job">
-        {TABS.map(([part, title]) => (
-          <a
-            key={part}
-            href={part === "graph" ? jobPath(name) : jobPath(name, part)}
-            aria-current={part === tab ? "page" : undefined}
-          >
-            {title}
-            {part === "dead" && pulse.job.waiting > 0 && <span class="badge">{rows(pulse.job.waiting)}</span>}
-          </a>
-        ))}
-      </nav>
-      {tab === "journals" ? (
-        <Journals job={name} journal={rest[0]} />
-      ) : tab === "dead" ? (
-        <Dead job={name} />
-      ) : tab === "logs" ? (
-        <Logs job={name} />
-      ) : tab === "state" ? (
-        <StateTab job={name} />
-      ) : tab === "versions" ? (
-        <Versions pulse={pulse} />
-      ) : (
-        <GraphTab key={name} pulse={pulse} />
-      )}
-    </>
-  );
-}
-
-function Head({ pulse }: { pulse: Pulse }) {
-  const { job, rates } = pulse;
-  return (
-    <>
-      <h1>
-        {job.name} <State state={job.state} />
-      </h1>
-      {findings(pulse).map((one) => (
-        <p class={`finding ${one.level}`} key={one.text}>
-          {one.text}
-        </p>
-      ))}
-      <dl class="facts">
-        <Fact name="In">{perSecond(rates.rows_in)}</Fact>
-        <Fact name="Out">{perSecond(rates.rows_out)}</Fact>
-        <Fact name="Lag">{rows(job.unprocessed)} rows</Fact>
-        <Fact name="Watermark age">{watermarkAge(pulse, live.now.value)}</Fact>
-        <Fact name="Restarts">{rows(job.restarts)}</Fact>
-        <Fact name="Version">{job.version}</Fact>
-        <Fact name={`${job.state} for`}>{duration(Math.max(0, live.now.value - seconds(job.since)))}</Fact>
-      </dl>
-    </>
-  );
-}
+export default jobRoute({
+  part: "graph",
+  title: "Graph",
+  order: 10,
+  show: ({ pulse }) => <GraphTab key={pulse.job.name} pulse={pulse} />,
+});
 
 function GraphTab({ pulse }: { pulse: Pulse }) {
   const name = pulse.job.name;
@@ -300,4 +217,3 @@ function Inboxes({ pulse }: { pulse: Pulse }) {
     </section>
   );
 }
-

@@ -1,8 +1,8 @@
 // Send rows to a source by hand, and see what became of them.
 import { useRef, useState } from "preact/hooks";
-import { type Taken, jobPath, open } from "../api";
-import { rows } from "../format";
-import { Failure } from "../parts";
+import { type Taken, jobPath, open } from "./api";
+import { rows } from "./format";
+import { Failure } from "./parts";
 
 export function Send({ job, source }: { job: string; source: string }) {
   const dialog = useRef<HTMLDialogElement>(null);

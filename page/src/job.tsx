@@ -1,0 +1,69 @@
+// One job: how it does, and the tabs of its pages.
+import routes from "routes";
+import { type Pulse, jobPath } from "./api";
+import { duration, perSecond, rows, seconds } from "./format";
+import { findings, watermarkAge } from "./health";
+import * as live from "./live";
+import { Empty, Fact, State } from "./parts";
+
+const tabs = () => routes.filter((one) => one.kind === "job");
+
+export function JobPage({ name, part, rest }: { name: string; part: string; rest: string[] }) {
+  const pulse = live.jobs.value.get(name);
+  if (live.engine.value === null) return <Empty title="Asking the engine …" />;
+  if (!pulse)
+    return (
+      <Empty title={`No job "${name}" is deployed on this engine.`}>
+        <p>
+          <a href="/">All jobs</a>
+        </p>
+      </Empty>
+    );
+  const all = tabs();
+  const shown = all.find((one) => one.part === part) ?? all[0]!;
+  return (
+    <>
+      <Head pulse={pulse} />
+      <nav class="tabs" aria-label="parts of the job">
+        {all.map((one, at) => (
+          <a
+            key={one.part}
+            href={at === 0 ? jobPath(name) : jobPath(name, one.part)}
+            aria-current={one === shown ? "page" : undefined}
+          >
+            {one.title}
+            {(one.badge?.(pulse) ?? 0) > 0 && <span class="badge">{rows(one.badge!(pulse))}</span>}
+          </a>
+        ))}
+      </nav>
+      {shown.show({ pulse, rest })}
+    </>
+  );
+}
+
+const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function Head({ pulse }: { pulse: Pulse }) {
+  const { job, rates } = pulse;
+  return (
+    <>
+      <h1>
+        {job.name} <State state={job.state} />
+      </h1>
+      {findings(pulse).map((one) => (
+        <p class={`finding ${one.level}`} key={one.text}>
+          {one.text}
+        </p>
+      ))}
+      <dl class="facts">
+        <Fact name="In">{perSecond(rates.rows_in)}</Fact>
+        <Fact name="Out">{perSecond(rates.rows_out)}</Fact>
+        <Fact name="Lag">{rows(job.unprocessed)} rows</Fact>
+        <Fact name="Watermark age">{watermarkAge(pulse, live.now.value)}</Fact>
+        <Fact name="Restarts">{rows(job.restarts)}</Fact>
+        <Fact name="Version">{job.version}</Fact>
+        <Fact name={`${capital(job.state)} for`}>{duration(Math.max(0, live.now.value - seconds(job.since)))}</Fact>
+      </dl>
+    </>
+  );
+}
