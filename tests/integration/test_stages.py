@@ -250,6 +250,24 @@ def test_fold_and_distinct_see_rows_in_order_of_event_time() -> None:
         assert rows(t.results("windows"), "k", "top") == [("a", 4), ("b", 5)]
 
 
+def test_declared_folds_go_on_over_batches_and_keep_their_states() -> None:
+    flow = ms.Flow("declared")
+    folds = {"n": "count(*)", "total": "sum(v)", "top": "max(v)", "begun": "first(at)"}
+    source = events(flow, lateness="1 hour")
+    source.fold("sums", mean="ewma(v, 0.5)", **folds).sink("out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 1, "10:10"), event("a", 2, "10:00"), event("b", 5, "10:05")])
+        t.send("events", [event("a", 7, "10:29"), event("a", None, "10:30")])
+        t.end()
+        assert rows(t.results("out"), "k", "at", "n", "total", "top", "begun", "mean") == [
+            ("a", at("10:00"), 1, 2, 2, at("10:00"), 2.0),
+            ("a", at("10:10"), 2, 3, 2, at("10:00"), 1.5),
+            ("a", at("10:29"), 3, 10, 7, at("10:00"), 4.25),
+            ("a", at("10:30"), 4, 10, 7, at("10:00"), 4.25),
+            ("b", at("10:05"), 1, 5, 5, at("10:05"), 5.0),
+        ]
+
+
 def counted(total: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return total + 1, {"key": row["code"], "at": row["at"], "n": total + 1}
 

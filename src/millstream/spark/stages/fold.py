@@ -21,6 +21,7 @@ from millstream.spark.stages.columns import parsed
 from millstream.spark.stages.kind import SparkKind
 from millstream.spark.stages.ordered import (
     RowFailed,
+    Rule,
     State,
     dictionaries,
     micros,
@@ -52,13 +53,21 @@ def build(stage: Fold, builder: Builder) -> DataFrame:
     )
     return ordered(
         builder.frame(stage.input),
-        rule,
+        _declared(stage, rule) if stage.folds else rule,
         time=time,
         output=output,
         shards=stage.shards,
         wait=wait,
         files=builder.state_files(stage),
     )
+
+
+def _declared(stage: Fold, plain: Folding) -> Rule:
+    from millstream.spark.stages.declared_fold import DeclaredFolding
+
+    names = {one.name for one in stage.folds}
+    taken = tuple(name for name in stage.output.names if name not in names)
+    return DeclaredFolding(plain, stage.folds, taken)
 
 
 KIND = SparkKind(build, ordered=True, own_state=True)
