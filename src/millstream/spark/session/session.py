@@ -21,7 +21,7 @@ from millstream.errors import RunError
 from millstream.spark.io.source import JournalSource
 from millstream.spark.served.serving import embedded as in_driver
 from millstream.spark.served.serving import stop_serving
-from millstream.spark.session import home
+from millstream.spark.session import home, sockets
 from millstream.spark.session.ending import ending, quieten
 from millstream.spark.session.packing import FOLDER, PACKAGES
 
@@ -189,9 +189,6 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.python.daemon.module": "millstream.spark.daemon",
-        # Spark takes the first that connects to the port of a task's state for its worker. Whoever
-        # still looks for a server that had this port, say a client of Kafka, would hang the flow.
-        "spark.python.unix.domain.socket.enabled": "true",
         # For every column expression it would look up the caller's line, 2 ms each; our errors name
         # the stage.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -203,6 +200,11 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": f"{max(1, min(8, psutil.virtual_memory().total >> 32))}g",
         }
+        if meeting := sockets.folder():
+            settings |= {
+                "spark.python.unix.domain.socket.enabled": "true",
+                "spark.python.unix.domain.socket.dir": str(meeting),
+            }
     return settings
 
 
