@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,15 +229,18 @@ def test_a_program_ends_in_its_own_way(tmp_path: Path, kind: str) -> None:
         child = Child(Program(("/bin/sh", "-c", code)), tmp_path, print, stdin=False)
         assert child.finish(60.0) == ends
     child = Child(Program(("/bin/sleep", "600")), tmp_path, print, stdin=False)
-    wait_until(lambda: len(psutil.Process(child.pid).children(recursive=True)) >= 1)
+    wait_until(lambda: "/bin/sleep 600" in _commands_below(child))
     began = time.monotonic()
-    wait_until(lambda: "sleep" in str([one.cmdline() for one in _below(child)]))
     assert child.stop(grace_s=60.0) == -15
     assert time.monotonic() - began < 60.0
 
 
-def _below(child: Child) -> list[psutil.Process]:
-    return psutil.Process(child.pid).children(recursive=True)
+def _commands_below(child: Child) -> list[str]:
+    found = []
+    for one in psutil.Process(child.pid).children(recursive=True):
+        with suppress(psutil.Error):  # one that has just ended
+            found.append(" ".join(one.cmdline()))
+    return found
 
 
 @ROOT_ONLY

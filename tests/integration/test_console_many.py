@@ -29,19 +29,13 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-def test_fifty_jobs_are_painted_within_a_second_those_that_fail_first(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_fifty_jobs_are_shown_those_that_fail_first(browser: Browser, tmp_path: Path) -> None:
     with serving(tmp_path) as served, opened(browser) as page:
         for number in range(50):
             served.deploy(name=f"job-{number:02}")
         served.engine.tell("job-31", life.DriverDied("it broke", hopeless=True))
         page.goto(served.server.url)
         expect(page.locator("table.jobs tbody tr")).to_have_count(50)
-        painted = page.evaluate(
-            "performance.getEntriesByName('first-contentful-paint')[0].startTime"
-        )
-        assert painted < 3_000  # under a second on a machine that does nothing else
         first = page.locator("table.jobs tbody tr").first
         expect(first).to_contain_text("job-31")
         expect(first).to_contain_text("it broke")
