@@ -11,19 +11,11 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from millstream.engine.http.page_files import FOLDER
-from support.browser import chromium, opened, violations
+from support.browser import IN_BROWSER, chromium, opened, violations
 from support.console import EngineProcess, engine_process, orders
 from support.engines import wait_until
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (FOLDER / "index.html").exists(), reason="cannot here: the console is not built"
-    ),
-]
-expect.set_options(timeout=30_000)
+pytestmark = IN_BROWSER
 HOSTILE = '<img src=x onerror="alert(1)">\u202e{{7*7}}'
 SCRIPT = "<script>alert(1)</script>"
 

@@ -8,19 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from millstream.engine.http.page_files import FOLDER
 from millstream.engine.jobs import lifecycle as life
-from support.browser import chromium, opened, violations
+from support.browser import IN_BROWSER, chromium, opened, violations
 from support.served import serving
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (FOLDER / "index.html").exists(), reason="cannot here: the console is not built"
-    ),
-]
-expect.set_options(timeout=30_000)
+pytestmark = IN_BROWSER
 
 
 @pytest.fixture(scope="module")

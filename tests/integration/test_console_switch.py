@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from millstream.clock import iso
-from millstream.engine.http.page_files import FOLDER
 from millstream.engine.jobs import package as packages
 from millstream.engine.jobs.status import GroupStatus
 from millstream.engine.jobs.switch_record import Planned
@@ -23,17 +22,10 @@ from millstream.switch.comparison import Compared, Comparison, Example
 from millstream.switch.plan import switch_plan
 from millstream.switch.progress import SwitchProgress, SwitchStep
 from millstream.switch.request import SwitchRequest
-from support.browser import chromium, opened, violations
+from support.browser import IN_BROWSER, chromium, opened, violations
 from support.served import Served, serving
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (FOLDER / "index.html").exists(), reason="cannot here: the console is not built"
-    ),
-]
-expect.set_options(timeout=30_000)
+pytestmark = IN_BROWSER
 FLOW = """
 import millstream as ms
 from beside import BY

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from millstream.engine.http.page_files import FOLDER
 
 AXE = Path(__file__).parents[2] / "page" / "node_modules" / "axe-core" / "axe.min.js"
 #: It asks nobody but the engine: no updates, no services of its maker.
@@ -23,6 +25,15 @@ FLAGS = (
     "--disable-sync",
 )
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+#: The marks of tests of the console.
+IN_BROWSER = [
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (FOLDER / "index.html").exists(), reason="cannot here: the console is not built"
+    ),
+]
+expect.set_options(timeout=30_000)
 
 
 @contextmanager
