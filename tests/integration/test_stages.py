@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -354,20 +355,25 @@ def test_several_sinks_of_one_stream_get_the_same_rows(spark: SparkSession) -> N
 
 
 def numbered(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    return state + 1, {"n": row["n"], "place": state + 1}
+    ratio = None if row["n"] == 9 else math.nan if row["n"] == 3 else 1
+    return state + 1, {"n": row["n"], "place": state + 1, "ratio": ratio, "short": ratio}
 
 
 def test_a_fold_over_all_rows_takes_them_as_they_arrive_where_there_is_no_time() -> None:
     flow = ms.Flow("arrival")
     numbers = flow.source("numbers", ms.inbox("n long"))
-    numbers.fold(
-        "numbered", numbered, initial=0, output="n long, place long", by=[], order="arrival"
-    ).sink("out", ms.memory())
+    output = "n long, place long, ratio double, short float"
+    numbers.fold("numbered", numbered, initial=0, output=output, by=[], order="arrival").sink(
+        "out", ms.memory()
+    )
     with flow_test(flow) as t:
         t.send("numbers", [{"n": n} for n in (5, 3, 9)])
         t.end()
         assert t.wait() is True
         assert rows(t.results("out"), "place", "n") == [(1, 5), (2, 3), (3, 9)]
+        # NaN is a number, not a null.
+        found = rows(t.results("out"), "place", "ratio", "short")
+        assert repr(found) == "[(1, 1.0, 1.0), (2, nan, nan), (3, None, None)]"
 
 
 def connected(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -33,7 +33,7 @@ from msgspec import Raw
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
 
 from millstream.spark.daemon import settle
 from millstream.spark.io.source import PLACE
@@ -185,7 +185,7 @@ def ordered(
     names = ", ".join(f"cast(`{name}` as string)" for name in by)
     hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
     packed = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
-    processor = _Shard(rule, time, output.fieldNames(), wait=wait, files=files)
+    processor = _Shard(rule, time, output.fieldNames(), wait, files, fractions(output))
     return packed.groupBy(SHARD).transformWithStateInPandas(
         processor,
         output,
@@ -193,6 +193,12 @@ def ordered(
         timeMode="none" if time is None else "eventTime",
         eventTimeColumnName=time or "",
     )
+
+
+def fractions(output: StructType) -> dict[str, pa.DataType]:
+    """Return the columns with floating point, and their types."""
+    types: dict[DataType, pa.DataType] = {DoubleType(): pa.float64(), FloatType(): pa.float32()}
+    return {one.name: types[one.dataType] for one in output if one.dataType in types}
 
 
 def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -235,6 +241,7 @@ class _Shard(StatefulProcessor):
     columns: list[str]
     wait: bool
     files: StateFiles | None = None
+    fractions: dict[str, pa.DataType] = field(default_factory=dict)
     _handle: Any = field(default=None, repr=False)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -281,7 +288,7 @@ class _Shard(StatefulProcessor):
         with uncollected():
             results = self._taken(shard, ready, watermark)
         if len(results):
-            yield frame_of(results, self.columns)
+            yield frame_of(results, self.columns, self.fractions)
 
     def _taken(self, shard: int, ready: pa.Table, watermark: int | None) -> Results:
         manifest = load(joined(piece for (piece,) in self._keys.get()), self.rule.old_time)
