@@ -136,6 +136,16 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await (await open(path, { signal })).json()) as T;
 }
 
+/** Let the browser save what a path answers: a link of its own could not carry the token. */
+export async function download(path: string, name: string): Promise<void> {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await (await open(path, { headers: { Accept: "*/*" } })).blob());
+  link.download = name;
+  link.dataset.out = "";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
 export async function post<T>(path: string, body?: unknown, method = "POST"): Promise<T> {
   const how: RequestInit = { method };
   if (body !== undefined) {

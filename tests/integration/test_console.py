@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from support.browser import IN_BROWSER, chromium, opened, violations
-from support.console import EngineProcess, engine_process, orders
+from support.console import FLOW, EngineProcess, engine_process, orders
 from support.engines import wait_until
 
 pytestmark = IN_BROWSER
@@ -128,6 +130,50 @@ def test_the_other_pages_open(page: Page, engine: EngineProcess) -> None:
     page.goto(f"{engine.url}/audit")
     with_token(page, engine)
     expect(page.get_by_role("cell", name="deploy").first).to_be_visible()
+
+
+def test_rows_are_found_by_time_and_downloaded(page: Page, engine: EngineProcess) -> None:
+    page.goto(f"{engine.url}/jobs/shop/journals/orders")
+    page.get_by_label("or from event time").fill("2026-01-01T11:00:00")
+    page.get_by_role("button", name="Show rows").click()
+    with_token(page, engine)
+    expect(page.locator("table.rows tbody tr")).not_to_have_count(0)
+    with page.expect_download() as found:
+        page.get_by_role("button", name="Download .csv").click()
+    text = found.value.path().read_text()
+    assert text.startswith("shop,amount,at\n")
+    assert len(text.splitlines()) == 1 + page.locator("table.rows tbody tr").count()
+
+
+def test_a_switch_is_planned_begun_and_done_on_the_page(
+    page: Page, engine: EngineProcess, tmp_path: Path
+) -> None:
+    new = tmp_path / "flow.py"
+    new.write_text(FLOW.replace('total="sum(amount)"', 'total="2 * sum(amount)"'))
+    page.goto(f"{engine.url}/jobs/shop/switch")
+    page.get_by_label("Flow, and modules beside it").set_input_files(new)
+    page.get_by_role("button", name="Show the plan").click()
+    with_token(page, engine)
+    plan = page.get_by_role("region", name="plan", exact=True)
+    expect(plan.get_by_role("row").filter(has_text="minutes")).to_contain_text("replaced")
+    page.get_by_role("button", name="Begin the switch").click()
+    page.get_by_role("dialog").get_by_role("button", name="Yes").click()
+    it = page.get_by_role("region", name="switch", exact=True)
+    expect(it).to_contain_text("from version 1 to 2")
+
+    ahead = itertools.count()
+
+    def retired() -> bool:
+        # Events whose time goes on let the old version reach the cut, and the end of its windows.
+        number = next(ahead)
+        at = datetime.fromtimestamp(time.time() + 10 * number, UTC).isoformat()
+        engine.send(f'{{"shop": "shop-1", "amount": 1, "at": "{at}"}}\n', "clock", number)
+        return it.get_by_text("done", exact=True).count() == 1
+
+    wait_until(retired, what="the old version retired")
+    expect(page.locator("dl.facts").first).to_contain_text("Version2")
+    expect(it.get_by_role("list", name="steps")).to_contain_text("overlapping")
+    expect(it.get_by_role("button", name="Switch back to version 1")).to_be_visible()
 
 
 def test_a_page_outlives_an_engine_that_is_killed(page: Page, engine: EngineProcess) -> None:

@@ -1,6 +1,6 @@
 // Journals: where they are, who reads them, and what is in them.
 import { useState } from "preact/hooks";
-import { type Journal, type JournalDetail, type JournalRows, get, jobPath } from "../api";
+import { type Journal, type JournalDetail, type JournalRows, download, get, jobPath } from "../api";
 import { bytes, clock, rows } from "../format";
 import { Empty, Failure, Json, useLoaded } from "../parts";
 import { jobRoute } from "../route";
@@ -128,19 +128,34 @@ const PAGE = 50;
 function Rows({ job, journal, partitions }: { job: string; journal: string; partitions: JournalDetail["partitions"] }) {
   const [partition, choose] = useState(0);
   const [from, start] = useState("");
+  const [since, wait] = useState("");
   const [page, set] = useState<JournalRows | null>(null);
   const [error, fail] = useState<unknown>(null);
-  const look = async (position: number) => {
+  const look = async (where: string) => {
     fail(null);
-    const query = `partition=${partition}&from=${Math.max(0, position)}&limit=${PAGE}`;
+    const query = `partition=${partition}&limit=${PAGE}&${where}`;
     try {
       set(await get<JournalRows>(`${jobPath(job, "journals", journal, "rows")}?${query}`));
     } catch (problem) {
       fail(problem);
     }
   };
+  const at = (position: number) => look(`from=${Math.max(0, position)}`);
   const known = partitions.find((one) => one.partition === partition);
-  const newest = () => look((known?.end ?? 0) - PAGE);
+  const newest = () => at((known?.end ?? 0) - PAGE);
+  const begin = () => {
+    if (since !== "") return look(`since=${new Date(since).toISOString()}`);
+    return from === "" ? newest() : at(Number(from));
+  };
+  const load = async (shown: JournalRows, format: string) => {
+    fail(null);
+    const query = `partition=${shown.partition}&from=${shown.rows[0]!.position}&limit=${shown.rows.length}&format=${format}`;
+    try {
+      await download(`${jobPath(job, "journals", journal, "file")}?${query}`, `${journal}-${shown.partition}.${format}`);
+    } catch (problem) {
+      fail(problem);
+    }
+  };
   const columns = page?.rows[0] ? Object.keys(page.rows[0].row) : [];
   return (
     <section>
@@ -149,7 +164,7 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
         class="look"
         onSubmit={(event) => {
           event.preventDefault();
-          void (from === "" ? newest() : look(Number(from)));
+          void begin();
         }}
       >
         <label>
@@ -166,25 +181,31 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
           From position{" "}
           <input type="number" min="0" value={from} placeholder="newest" onInput={(event) => start(event.currentTarget.value)} />
         </label>
+        <label>
+          or from event time{" "}
+          <input type="datetime-local" step="1" value={since} onInput={(event) => wait(event.currentTarget.value)} />
+        </label>
         <button type="submit" class="main">
           Show rows
         </button>
         {page && page.rows.length > 0 && (
           <>
-            <button type="button" onClick={() => look(page.rows[0]!.position - PAGE)}>
+            <button type="button" onClick={() => at(page.rows[0]!.position - PAGE)}>
               Earlier
             </button>
-            <button type="button" disabled={page.next === null} onClick={() => look(page.next!)}>
+            <button type="button" disabled={page.next === null} onClick={() => at(page.next!)}>
               Later
             </button>
-            <a download={`${journal}-${partition}.jsonl`} href={lines(page)} data-out>
-              Download these rows
-            </a>
+            {["jsonl", "csv", "parquet"].map((format) => (
+              <button type="button" key={format} onClick={() => load(page, format)}>
+                Download .{format}
+              </button>
+            ))}
           </>
         )}
       </form>
       {error !== null && <Failure error={error} />}
-      {page && page.rows.length === 0 && <Empty title="There are no rows at or after this position." />}
+      {page && page.rows.length === 0 && <Empty title="There are no rows there, or after that." />}
       {page && page.rows.length > 0 && (
         <div class="scroll" tabIndex={0} role="region" aria-label="rows">
           <table class="rows">
@@ -215,13 +236,4 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
       )}
     </section>
   );
-}
-
-let address = "";
-
-function lines(page: JournalRows): string {
-  const text = page.rows.map((one) => `${JSON.stringify(one.row)}\n`).join("");
-  if (address) URL.revokeObjectURL(address);
-  address = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
-  return address;
 }

@@ -51,11 +51,18 @@ export function Axis({ pulse, it }: { pulse: Pulse; it: Switch }) {
       <h2>
         Event time <span class="soft">how far each group is, and the newest event of each source</span>
       </h2>
-      <div class="axis">
-        <span class="soft">{clock(first)}</span>
-        <span class="cut-label">{cut === null ? "there is no cut yet" : `cut ${clock(cut)}`}</span>
-        <span class="soft">{clock(last)}</span>
-      </div>
+      <svg class="axis" height="36" aria-hidden="true">
+        <text y="12">{clock(first)}</text>
+        <text class="to-left" x="100%" y="12">
+          {clock(last)}
+        </text>
+        {cut !== null && (
+          <text class={`cut-label ${cut > (first + last) / 2 ? "to-left" : ""}`} x={place(cut)} y="30">
+            cut {clock(cut)}
+          </text>
+        )}
+      </svg>
+      {cut === null && <p class="soft">There is no cut yet.</p>}
       <ul class="lanes">
         {all.map((one) => (
           <li key={`${one.label} ${one.version}`}>

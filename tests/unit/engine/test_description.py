@@ -78,6 +78,8 @@ def test_everything_that_is_served_is_described() -> None:
     for path, known in DESCRIPTION["paths"].items():
         for method, operation in known.items():
             assert operation["summary"], (method, path)
-            private = path in ("/contents/{sha256}/bytes", "/audit") or path.endswith("/rows")
+            private = path in ("/contents/{sha256}/bytes", "/audit") or path.endswith(
+                ("/rows", "/file")
+            )
             private |= "/dead" in path
             assert ("security" in operation) == (private or method != "get"), (method, path)

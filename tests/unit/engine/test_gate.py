@@ -25,6 +25,7 @@ PRIVATE = (
     "/contents/{sha256}/bytes",
     "/audit",
     "/jobs/{job}/journals/{journal}/rows",
+    "/jobs/{job}/journals/{journal}/file",
     "/jobs/{job}/state/{stage}/rows",
     "/jobs/{job}/dead",
     "/jobs/{job}/dead/{letter}",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from typer.testing import CliRunner, Result
 
 from millstream.cli.app import app
@@ -33,6 +37,18 @@ def served(tmp_path: Path) -> Iterator[Served]:
         with journal_at(tmp_path / "f" / "journals" / "s").dead_letters() as dead:
             dead.put_all([DeadLetter("till", 7, "no row", "{}")])
         yield served
+
+
+def _jsonl(content: bytes) -> pa.Table:
+    return pa.Table.from_pylist([json.loads(line) for line in content.splitlines()])
+
+
+def _csv(content: bytes) -> pa.Table:
+    return csv.read_csv(io.BytesIO(content))
+
+
+def _parquet(content: bytes) -> pa.Table:
+    return pq.read_table(io.BytesIO(content))
 
 
 def run(served: Served, *words: str, token: str | None = None) -> Result:
@@ -68,6 +84,27 @@ def test_rows_come_in_pages_from_a_position_on(served: Served) -> None:
     assert (past["rows"], past["next"], past["end"]) == ([], None, 3000)
 
 
+def test_rows_begin_at_an_event_time(served: Served) -> None:
+    rows = served.http.get(f"{JOURNAL}/rows", params={"from": 5, "limit": 1}).json()["rows"]
+    moment = rows[0]["row"]["at"].replace("+00:00", "Z")
+    page = served.http.get(f"{JOURNAL}/rows", params={"since": moment, "limit": 2}).json()
+    assert [one["row"]["at"] >= rows[0]["row"]["at"] for one in page["rows"]] == [True, True]
+    assert page["rows"][0]["row"] == rows[0]["row"]
+    late = served.http.get(f"{JOURNAL}/rows?since=2999-01-01T00:00:00Z").json()
+    assert (late["rows"], late["next"]) == ([], None)
+    wrong = served.http.get(f"{JOURNAL}/rows?since=2026-13-01T00:00:00Z")
+    assert (wrong.status_code, "month" in wrong.json()["message"]) == (400, True)
+
+
+@pytest.mark.parametrize("read", [_jsonl, _csv, _parquet])
+def test_rows_are_downloaded_as_files(served: Served, read: Callable[[bytes], pa.Table]) -> None:
+    query = {"from": 7, "limit": 30, "columns": "n", "format": read.__name__.strip("_")}
+    found = served.http.get(f"{JOURNAL}/file", params=query)
+    assert read(found.content).column("n").to_pylist() == list(range(7, 37))
+    none = served.http.get(f"{JOURNAL}/file", params={**query, "from": 99999})
+    assert none.status_code == 200
+
+
 def test_an_answer_has_some_megabytes_at_most(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +120,7 @@ def test_rows_need_a_token_even_here_and_numbers_do_not(served: Served) -> None:
     served.http.headers.pop("authorization")
     assert served.http.get(JOURNAL).status_code == 200
     assert served.http.get(f"{JOURNAL}/rows").status_code == 401
+    assert served.http.get(f"{JOURNAL}/file").status_code == 401
     assert served.http.post(f"{JOURNAL}/verify").status_code == 401
 
 

@@ -23,7 +23,7 @@ from support.served import PACKAGE, Served
 ROUTES = {
     "nothing": "home page_file docs health ready",
     "any token": "engine openapi",
-    "look": "letters letter metrics jobs job groups journals journal journal_rows states state_rows statistics history logs versions "
+    "look": "letters letter metrics jobs job groups journals journal journal_rows journal_file states state_rows statistics history logs versions "
     "wait actions action content tasks live lines series graph switch_detail",
     "send": "send",
     "operate": "undeploy drain resume give_up settled missed remove_action stop verify_journal "

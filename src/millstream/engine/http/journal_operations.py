@@ -6,11 +6,14 @@ Rows are what others have sent: they need a token even on the engine's own host.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import msgspec
+import pyarrow as pa
 
-from millstream.engine.http.api import Api, Asked
+from millstream.engine.http.api import Api, Asked, Text
 from millstream.engine.http.messages import (
     DamageStatus,
     JournalDetail,
@@ -22,6 +25,8 @@ from millstream.engine.http.messages import (
     ReaderStatus,
     VerifiedJournal,
 )
+from millstream.engine.http.openapi import OCTETS
+from millstream.engine.http.row_files import encode
 from millstream.errors import JournalMissing, RequestRefused
 from millstream.journal import JournalReader, Kind, PartitionReader, Slice
 from millstream.journal.health import Summary
@@ -58,6 +63,38 @@ def journal_rows(api: Api, asked: Asked) -> JournalRows:
 
     Times are ISO 8601; NaN and infinities are texts, binary is base64, decimals are texts.
     """
+    found = _excerpt(api, asked)
+    rows = [
+        JournalRow(position + n, row)
+        for position, batch in found.batches
+        for n, row in enumerate(rows_of(batch))
+    ]
+    return JournalRows(found.partition, rows, found.next, found.begin, found.end, found.lost)
+
+
+def journal_file(api: Api, asked: Asked) -> Text:
+    """Return rows of a partition as a file: lines of JSON, CSV or Parquet.
+
+    In CSV times and what is nested stand as in JSON; an empty field is null.
+    """
+    found, format_ = _excerpt(api, asked), asked.values["format"]
+    return Text(encode(format_, found.schema, [batch for _, batch in found.batches]), OCTETS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Excerpt:
+    """Rows of a partition by position; `next` is the position after them, None at the end."""
+
+    partition: int
+    schema: pa.Schema
+    batches: list[tuple[int, pa.RecordBatch]]
+    next: int | None
+    begin: int
+    end: int
+    lost: int
+
+
+def _excerpt(api: Api, asked: Asked) -> _Excerpt:
     given = asked.values
     reader = api.engine.journal(asked.job, given["journal"]).reader()
     number = given["partition"]
@@ -67,21 +104,32 @@ def journal_rows(api: Api, asked: Asked) -> JournalRows:
     columns = _columns(given["columns"], reader)
     part = reader.partition(number)
     start = max(given["from"] or 0, part.begin)
-    rows: list[JournalRow] = []
-    lost = size = 0
+    if given["since"] is not None:
+        start = max(start, part.position_at_time(_microseconds(given["since"])))
+    batches: list[tuple[int, pa.RecordBatch]] = []
+    rows = lost = size = 0
     at = start
     for found in _slices(part, start, columns):
-        if len(rows) >= given["limit"] or size >= _PAGE_BYTES:
+        if rows >= given["limit"] or size >= _PAGE_BYTES:
             break
         if found.kind is Kind.LOST:
             lost += found.stop - found.position
         at = found.stop
         if found.batch is not None:
-            batch = found.batch.slice(0, given["limit"] - len(rows))
-            size += batch.nbytes
+            batch = found.batch.slice(0, given["limit"] - rows)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
             at = found.position + batch.num_rows
-            rows += [JournalRow(found.position + n, row) for n, row in enumerate(rows_of(batch))]
-    return JournalRows(number, rows, at if at < part.end else None, part.begin, part.end, lost)
+            batches.append((found.position, batch))
+    schema = batches[0][1].schema if batches else reader.description.schema
+    end = part.end
+    return _Excerpt(number, schema, batches, at if at < end else None, part.begin, end, lost)
+
+
+def _microseconds(moment: str) -> int:
+    try:
+        return round(datetime.fromisoformat(moment).timestamp() * 1_000_000)
+    except ValueError as error:
+        raise RequestRefused(f'"{moment}" is no moment: {error}') from error
 
 
 def verify_journal(api: Api, asked: Asked) -> VerifiedJournal:

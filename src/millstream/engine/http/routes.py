@@ -2,7 +2,7 @@
 
     GET     / /page/{file} /docs /health /ready /engine /metrics /openapi.json /audit /tasks /live /lines
     GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history, graph, series
-    GET     /jobs/{job}/journals/{journal}    /jobs/{job}/journals/{journal}/rows
+    GET     /jobs/{job}/journals/{journal}    /jobs/{job}/journals/{journal}/rows, file
     POST    /jobs/{job}/journals/{journal}/verify
     GET     /jobs/{job}/state    /jobs/{job}/state/{stage}/rows
     GET     /jobs/{job}/dead    /jobs/{job}/dead/{letter}
@@ -65,6 +65,7 @@ from millstream.engine.http.messages import (
     VerifiedJournal,
 )
 from millstream.engine.http.openapi import EVENTS, OCTETS, Operation, Parameter, describe
+from millstream.engine.http.row_files import FileFormat
 from millstream.engine.inboxes import intake
 from millstream.engine.inboxes.intake import Taken
 from millstream.engine.jobs.pulse import POINTS, Lines, Series
@@ -135,6 +136,17 @@ _IN_PATH: Final = {
         "source", _Name, "A source of the flow that takes events from programs.", "path"
     ),
 }
+#: Which rows of a journal.
+_EXCERPT: Final = (
+    Parameter("partition", _Partition, "One partition.", default=0),
+    Parameter("from", _Number, "The first position; without it, the first that is there."),
+    Parameter(
+        *("since", _Moment),
+        "The first row at or after this event time, such as 2026-03-08T12:00:00Z.",
+    ),
+    Parameter("limit", _Rows, "How many rows at most.", default=1_000),
+    Parameter("columns", _Name, "Only these columns: a,b,c."),
+)
 _FORCE: Final = Parameter("force", bool, "Do it even if something is lost.", default=False)
 _ROW: Final = {"type": "object"}
 _MEDIA: Final = {
@@ -236,10 +248,13 @@ OPERATIONS: Final[Sequence[Operation]] = (
     ),
     _route(
         *("GET /jobs/{job}/journals/{journal}/rows", shown.journal_rows, Need.LOOK, JournalRows),
-        Parameter("partition", _Partition, "One partition.", default=0),
-        Parameter("from", _Number, "The first position; without it, the first that is there."),
-        Parameter("limit", _Rows, "How many rows at most.", default=1_000),
-        Parameter("columns", _Name, "Only these columns: a,b,c."),
+        *_EXCERPT,
+        rows=True,
+    ),
+    _route(
+        *("GET /jobs/{job}/journals/{journal}/file", shown.journal_file, Need.LOOK, OCTETS),
+        *_EXCERPT,
+        Parameter("format", FileFormat, "jsonl, csv or parquet.", default=FileFormat.JSONL),
         rows=True,
     ),
     _route(
