@@ -14,7 +14,7 @@ import pytest
 from millstream.engine.engine import Engine
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.package import pack
-from millstream.errors import InvalidOption, JobExists, NoSuchJob, WrongNodes
+from millstream.errors import InvalidOption, InvalidTransition, JobExists, NoSuchJob, WrongNodes
 from support.engines import drivers_of, flow_file, rows, until, wait_until, without_spark
 
 pytestmark = pytest.mark.kafka
@@ -139,15 +139,29 @@ def test_a_drained_job_stays_drained_whoever_dies_and_any_engine_resumes_it(
     first = engine("first")
     deploy(first, flow, journals)
     until(first, "counts", JobState.RUNNING)
-    first.drain("counts")
+    first.drain("counts-1")
     until(first, "counts", JobState.DRAINED)
     wait_until(lambda: first._leases.settled("counts") == "drained")
     first.close()
     second = engine("second")
     wait_until(lambda: [one.state for one in second.tasks().tasks] == ["drained"])
-    second.resume("counts")
+    assert second.drain("counts-1").state is JobState.DRAINED
+    with pytest.raises(InvalidTransition, match='job "counts" is drained, and rests'):
+        second.drain("counts", flush=True)
+    second.resume("counts-1")
     wait_until(lambda: runs(second))
     assert second.send("counts.events", rows(0, 5)) == 5
+
+    second.drain("counts")
+    wait_until(lambda: second._leases.settled("counts") == "drained")
+    second.drain("counts", flush=True)
+    wait_until(lambda: second._leases.settled("counts") == "finished")
+    second.close()
+    third = engine("third")
+    wait_until(lambda: [one.state for one in third.tasks().tasks] == ["finished"])
+    with pytest.raises(InvalidTransition, match="has finished"):
+        third.resume("counts-1")
+    assert third.undeploy("counts-1").state is JobState.UNDEPLOYED
 
 
 def test_an_engine_that_is_started_again_goes_on_with_what_was_its(

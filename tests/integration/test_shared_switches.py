@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from integration.test_engine_versions import DONE, GIVEN_UP, ORDERS, let, switched, version
+from integration.test_engine_versions import (
+    DONE,
+    GIVEN_UP,
+    ORDERS,
+    keyed,
+    let,
+    switched,
+    version,
+)
 from millstream.engine.engine import Engine
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.package import pack
 from millstream.engine.jobs.switch_record import SwitchState
-from millstream.errors import NoSuchJob
+from millstream.errors import NoSuchJob, SwitchRefused
 from millstream.switch.request import SwitchRequest
 from support.engines import flow_file, rows, until, wait_until, without_spark
 
@@ -106,6 +116,40 @@ def test_another_engine_gives_up_a_switch_before_its_cut_and_can_begin_another(
     second.deploy(pack(root / "flow.py"), root=str(root), options=_options(second))
     wait_until(lambda: any(one.state is JobState.RUNNING for one in second.jobs()))
     assert second.status("counts").version == "3", "its journals have seen that version"
+
+
+@pytest.mark.soak
+def test_another_engine_aborts_ends_a_shadow_and_raises_the_share_of_a_version(
+    engine: Engines, first: Engine, root: Path
+) -> None:
+    first.switch("counts", version(root))
+    switched(first, SwitchState.GOING_ON)
+    first.abort_switch("counts")
+    assert switched(first, GIVEN_UP).why == "it was asked to end"
+    shadow = replace(version(root), shadow=True, duration=timedelta(seconds=60))
+    first.switch("counts", shadow)
+    wait_until(lambda: switched(first, SwitchState.GOING_ON).phase == "shadowing")
+
+    second = moved(engine, first, "second")
+    assert switched(second, GIVEN_UP).why is not None, "a driver that ends, ends its shadow"
+    second.switch("counts", shadow)
+    wait_until(lambda: switched(second, SwitchState.GOING_ON).phase == "shadowing")
+    second.abort_switch("counts")
+    assert switched(second, SwitchState.COMPARED).shadow is not None
+    let(root, "cut", "drained")
+    second.switch("counts", SwitchRequest(package=keyed(root, 1)))
+    switched(second, DONE)
+    second.switch("counts", SwitchRequest(package=keyed(root, 2), share=1000))
+    wait_until(lambda: switched(second, SwitchState.GOING_ON).share == 0.1)
+
+    third = moved(engine, second, "third")
+    wait_until(lambda: switched(third, SwitchState.GOING_ON).share == 0.1)
+    third.switch("counts", SwitchRequest(share=5000))
+    wait_until(lambda: switched(third, SwitchState.GOING_ON).share == 0.5)
+    with pytest.raises(SwitchRefused, match="share its keys"):
+        third.drain("counts", flush=True)
+    third.switch("counts", SwitchRequest())
+    assert switched(third, GIVEN_UP).why == "the old version has all keys again"
 
 
 def _options(engine: Engine) -> dict[str, object]:

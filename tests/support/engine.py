@@ -230,6 +230,10 @@ class PeerEngine:
         rows = [{"k": "a", "n": 3}] if key in (None, "a") else []
         return StateRows(stage=stage, kind="fold", batch=7 if at is None else at, keys=1, rows=rows)
 
+    @property
+    def shares(self) -> bool:
+        return bool(self.known[0].engine)
+
     def tasks(self) -> Tasks:
         return self.known.pop(0) if len(self.known) > 1 else self.known[0]
 

@@ -77,6 +77,7 @@ class Cluster(Programs, JobSwitches, JobLetters, EngineTasks):
             "root": str(flow.resolve().parent),
             "options": dict(options or {}),
         }
+        self._narrow()
         if len(self.engines()) == 1:
             return self._engines[0].post("/jobs", JobStatus, body)
         prepared: list[Prepared] = []
@@ -273,7 +274,8 @@ class Cluster(Programs, JobSwitches, JobLetters, EngineTasks):
         """Settle jobs that are done on the engines without the driver, if nobody has waited."""
         if len(self._engines) > 1:
             for status in self.jobs():
-                self._settle_others(status)
+                if not self._shares:
+                    self._settle_others(status)
 
     # changing
 
@@ -285,14 +287,18 @@ class Cluster(Programs, JobSwitches, JobLetters, EngineTasks):
         without it, and the status names it.
         """
         # The inboxes come before the driver.
-        return merged([_drain(engine, job, flush=flush) for engine in reversed(self._there())])
+        return self._where(
+            job,
+            lambda: merged([_drain(one, job, flush=flush) for one in reversed(self._there())]),
+        )
 
     def resume(self, job: str) -> JobStatus:
         """Have a drained or failed job go on."""
+        self._narrow()
         self._settle()
         # The inboxes come before the driver.
-        return merged(
-            [engine.post(job_path(job, "resume"), JobStatus) for engine in reversed(self._whole())]
+        return self._where(
+            job, lambda: merged([_resume(one, job) for one in reversed(self._whole())])
         )
 
     def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
@@ -302,6 +308,9 @@ class Cluster(Programs, JobSwitches, JobLetters, EngineTasks):
             JobBusy: It runs, and `force` was not given.
             EngineAway: An engine does not answer; the others have removed it.
         """
+        return self._where(job, lambda: self._undeployed(job, force=force, purge=purge))
+
+    def _undeployed(self, job: str, *, force: bool, purge: bool) -> JobStatus:
         gone: list[JobStatus] = []
         for engine, status in self._with(job):
             # The driver's engine knows whether the job is done; the others have inboxes only, and
@@ -330,6 +339,10 @@ class Cluster(Programs, JobSwitches, JobLetters, EngineTasks):
 
 def _drain(engine: EngineClient, job: str, *, flush: bool) -> JobStatus:
     return engine.post(job_path(job, "drain"), JobStatus, flush=flush)
+
+
+def _resume(engine: EngineClient, job: str) -> JobStatus:
+    return engine.post(job_path(job, "resume"), JobStatus)
 
 
 def _places(prepared: Sequence[Prepared]) -> dict[str, list[Place]]:

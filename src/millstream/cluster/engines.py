@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from millstream.cluster.client import DEFAULT, PATIENCE_S, PAUSE_S, EngineClient, job_path
+from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.status import EngineStatus, JobStatus
 from millstream.engine.leases.tasks import Tasks, TaskStatus
 from millstream.errors import EngineAway, EnginesDiffer, MillstreamError, NoSuchJob
 from millstream.links.network import Address, spanning
+
+Asked = TypeVar("Asked")
 
 
 class Engines:
@@ -37,6 +41,8 @@ class Engines:
         self._away: dict[EngineClient, EngineAway] = {}
         #: Engines that share jobs with the one that was named, as far as any has said.
         self._others: set[str] = set()
+        #: Whether the engines that were named share their jobs, as far as they were asked.
+        self._shares = False
 
     # engines
 
@@ -74,6 +80,7 @@ class Engines:
                 self._away[engine] = error
         answered.sort(key=lambda one: one[0].node)
         found = [about for about, _ in answered]
+        self._shares = any(about.shares for about in found)
         if not self._away:
             self._check(found)
         self._engines = [*(engine for _, engine in answered), *self._away]
@@ -104,6 +111,11 @@ class Engines:
         return found
 
     def _check(self, found: Sequence[EngineStatus]) -> None:
+        if any(one.shares for one in found):
+            if alone := next((one for one in found if not one.shares), None):
+                msg = f"the engine at {alone.url} shares no jobs with the others"
+                raise EnginesDiffer(msg, hint="start it with --coordination, as the others")
+            return
         spanning([Address(one.inbox.ip, one.inbox.port, one.node) for one in found])
         for one in found:
             if one.of != len(found):
@@ -142,12 +154,33 @@ class Engines:
         Raises:
             NoSuchJob: None of them has it.
         """
+        return self._where(job, partial(self._having, job))
+
+    def _where(self, job: str, ask: Callable[[], Asked]) -> Asked:
+        """Ask about a job, and if another engine has it by now, ask that one.
+
+        Raises:
+            NoSuchJob: No engine has it.
+        """
+        self._narrow()
         try:
-            return self._having(job)
+            return ask()
         except NoSuchJob:
             if not self.go_to(job):
                 raise
-            return self._having(job)
+            return ask()
+
+    def _narrow(self) -> None:
+        """Of engines that share their jobs, ask the first that answers: it knows where each job is."""
+        if len(self._engines) == 1:
+            return
+        self._ask_all()
+        if self._shares:
+            self._others |= set(self.urls)
+            first, *others = self._engines
+            for engine in others:
+                engine.close()
+            self._engines, self._away = [first], {}
 
     def _having(self, job: str) -> list[tuple[EngineClient, JobStatus]]:
         missing: NoSuchJob | None = None
@@ -171,12 +204,14 @@ class Engines:
         That may be if engines share the job, and the one that was named does not have it, or does
         not answer. A job that no engine runs stays the business of the one that was named.
         """
+        self._narrow()
         if len(self._engines) != 1:
             return False
         asked = self._engines[0]
         with contextlib.suppress(NoSuchJob, EngineAway):
-            asked.get(job_path(job), JobStatus)
-            return False
+            status = asked.get(job_path(job), JobStatus)
+            if status.state is not JobState.MOVED:
+                return False
         for url in [asked.url, *sorted(self._others - {asked.url})]:
             there = self._place(job, url)
             if there is not None and there != asked.url:
@@ -187,7 +222,9 @@ class Engines:
 
     def _place(self, job: str, url: str) -> str | None:
         """Return where a job runs, as the engine at a URL has seen it."""
-        task = next((one for one in self._tasks_at(url) if one.job == job), None)
+        # The id of a job is its name and a number.
+        names = {job, job.rpartition("-")[0]}
+        task = next((one for one in self._tasks_at(url) if one.job in names), None)
         if task is None:
             return None
         return url if task.here else task.url or None

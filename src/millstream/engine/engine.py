@@ -233,6 +233,9 @@ class Engine(JobSwitching):
             InvalidTransition: It has failed, or has not begun.
             SwitchRefused: It is to end, and two versions share its keys.
         """
+        job = self._named(job)
+        if self._rests(job) and job not in self._open.runner.jobs:
+            return self._status(self._rested(job, life.DrainAsked(flush)))
         managed = self._managed(job)
         if flush:
             check_undivided(managed)
@@ -259,6 +262,7 @@ class Engine(JobSwitching):
         Raises:
             InvalidTransition: It has finished, or is draining.
         """
+        job = self._named(job)
         if self._rests(job):
             return self._resume_anywhere(job)
         return self._apply(job, life.ResumeAsked())
@@ -269,6 +273,7 @@ class Engine(JobSwitching):
         Raises:
             JobBusy: It runs, and `force` was not given.
         """
+        job = self._named(job)
         if self._rests(job) and job not in self._open.runner.jobs:
             return self._forget_anywhere(job, purge=purge)
         managed = self._managed(job)

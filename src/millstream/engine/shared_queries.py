@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.engine.job_queries import JobQueries
-from millstream.engine.jobs.lifecycle import Job, JobState
+from millstream.engine.jobs.lifecycle import Event, Job, JobState, ResumeAsked, advance
 from millstream.engine.jobs.status import JobStatus
 from millstream.engine.jobs.store import JobSettings, Stored
 from millstream.engine.leases.coordination import Deployment
@@ -71,22 +71,47 @@ class SharedQueries(JobQueries):
         try:
             return super()._found(job)
         except NoSuchJob:
-            leases = self._open.leases
-            deployment = None if leases is None else leases.unclaimed(job)
+            leases, name = self._open.leases, self._named(job)
+            deployment = None if leases is None else leases.unclaimed(name)
             if leases is None or deployment is None:
                 raise
-            settled = leases.settled(job)
+            settled = leases.settled(name)
             state = JobState.DEPLOYED if settled is None else JobState(settled)
             return unclaimed(deployment, state)
 
+    @property
+    def shares(self) -> bool:
+        """Whether this engine shares its jobs with others."""
+        return self._open.leases is not None
+
+    def _named(self, job: str) -> str:
+        """Return the name of a job that all engines know; what was given, if they do not."""
+        leases = self._open.leases
+        return job if leases is None else leases.named(job)
+
     # jobs that rest
 
-    def _rests(self, job: str) -> bool:
+    def _rests(self, name: str) -> bool:
         """Tell whether a job is shared, and rests, and so is no engine's to run."""
         leases = self._open.leases
-        return leases is not None and leases.settled(job) is not None
+        return leases is not None and leases.settled(name) is not None
+
+    def _rested(self, name: str, event: Event) -> ManagedJob:
+        """Return a job that rests, which stays as it is after an event.
+
+        Raises:
+            InvalidTransition: The event makes no sense for it, or somebody would have to run it.
+        """
+        managed = self._found(name)
+        _, orders = advance(managed.job, event, managed.job.since)
+        if orders:
+            hint = f"millstream resume {name} first"
+            raise InvalidTransition(f'job "{name}" is {managed.job.state}, and rests', hint=hint)
+        return managed
 
     def _resume_anywhere(self, job: str) -> JobStatus:
+        managed = self._found(job)
+        advance(managed.job, ResumeAsked(), managed.job.since)  # refuses what has finished
         deployment = self._leases.claims.resume(job)
         self._leases.look_soon()
         return self._status(unclaimed(deployment))

@@ -15,7 +15,7 @@ from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.status import JobStatus
 from millstream.engine.leases.tasks import MoveStatus, Tasks, TaskStatus
-from millstream.errors import InvalidTransition, NoSuchJob
+from millstream.errors import EnginesDiffer, InvalidTransition, NoSuchJob
 from support.served import Served, serving
 
 Run = Callable[..., str]
@@ -85,7 +85,32 @@ def test_commands_go_to_the_engine_that_runs_a_job(
             run("status", "f")
         served.engine.known = [Tasks("a-1", False, (there,))]
         assert run("status", "f").startswith("f (job f-1)  running")
+        with Cluster([served.server.url]) as found:
+            assert found.drain("f-1").state is JobState.DRAINING
+        other.engine.tell("f", life.Drained())
+        with Cluster([served.server.url]) as found:
+            assert found.resume("f").state is JobState.STARTING
         assert run("undeploy", "f", "--force").startswith("undeployed f")
+        assert other.engine.jobs() == []
+
+
+def test_several_engines_that_share_jobs_are_named_and_the_one_with_the_job_is_asked(
+    served: Served, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "other") as other, serving(tmp_path / "gone") as gone:
+        urls = gone.server.url, served.server.url, other.server.url
+        monkeypatch.setenv("MILLSTREAM_ENGINE", ",".join(urls))
+        served.engine.known = [Tasks("a-1", False, ())]
+        with pytest.raises(EnginesDiffer, match=f"{gone.server.url} shares no jobs"):
+            run("jobs")
+        gone.server.close()
+        other.engine.known = [Tasks("b-2", False, ())]
+        other.deploy()
+        assert "running" in run("jobs")
+        there = TaskStatus(job="f", state="running", engine="b-2", url=other.server.url)
+        served.engine.known = [Tasks("a-1", False, (there,))]
+        assert run("status", "f").startswith("f (job f-1)  running")
+        assert run("undeploy", "f-1", "--force").startswith("undeployed f")
         assert other.engine.jobs() == []
 
 

@@ -214,6 +214,7 @@ class Server:
             started_at=self._started_at.isoformat(timespec="milliseconds"),
             jobs=jobs,
             warm=self._engine.warm,
+            shares=self._engine.shares,
         )
 
 

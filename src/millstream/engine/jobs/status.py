@@ -227,6 +227,8 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     #: How many drivers are in reserve, ready for the next jobs.
     warm: int = 0
+    #: Whether it shares its jobs with other engines (`--coordination`).
+    shares: bool = False
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -240,7 +240,7 @@ class LeaseKeeper:
         """Write down which jobs of ours are done, so that nobody runs them again."""
         for name, one in self._jobs.here().items():
             log = self._observer.logs.get(name)
-            ours = log is not None and holder_of(log) == self.me and log.state.settled is None
+            ours = log is not None and holder_of(log) == self.me and log.state.settled != one.state
             if one.state in SETTLED and ours and name not in self._busy:
                 with contextlib.suppress(TakenOver, StorageError):
                     self.claims.settle(name, str(one.state))
@@ -307,6 +307,14 @@ class LeaseKeeper:
             log = self._observer.logs.get(name)
         return None if log is None else log.state.settled
 
+    def named(self, job: str) -> str:
+        """Return the name of a job that is known by its name or id; what was given otherwise."""
+        with self._guard:
+            if job in self._observer.logs:
+                return job
+        found = self._shared.deployment(name) if (name := job.rpartition("-")[0]) else None
+        return job if found is None or found.id != job else name
+
     def unclaimed(self, name: str) -> Deployment | None:
         """Return a job that no other engine has; None if one has, or nobody knows the job."""
         with self._guard:
@@ -316,6 +324,7 @@ class LeaseKeeper:
 
     def where(self, job: str) -> str | None:
         """Return which engine has a job, and how to reach it; None if nobody knows the job."""
+        job = self.named(job)
         found = next((one for one in self.tasks() if one.job == job), None)
         return None if found is None else found.url or found.engine or "no engine yet"
 
