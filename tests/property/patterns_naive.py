@@ -245,6 +245,8 @@ class Naive:
                     return False
                 if kind == "greedy" and self.takes(block, between, taken):
                     return False
+                if kind == "greedy" and self.any_of(block.until, between, taken):
+                    break  # what ends the loop ends its greed
         return True
 
     def lives(self, start, place, taken) -> bool:

@@ -109,6 +109,8 @@ class Ways:
         self._waits: dict[tuple[object, ...], Wait] = {}
         #: How long what a negated block forbids must not come, if it is the last.
         self._limits: dict[Guard, int] = {}
+        #: What ends a greedy loop, and so the barrier that it is.
+        self._ends: dict[Guard, Guard] = {}
         self._ended: dict[int, list[Block]] = {}
 
     def at_start(self) -> list[Way]:
@@ -155,6 +157,24 @@ class Ways:
         takes, until = self.guards_of(block)
         return takes.also(Guard(forbid=until.need))
 
+    def _greedy(self, block: Block) -> Barriers:
+        """Return the barrier that a greedy block is to what follows it."""
+        taken, until = self._taken(block), self.guards_of(block)[1]
+        if block.until:
+            self._ends[taken] = until
+            self.renumbered = True
+        return frozenset([("greedy", taken)])
+
+    def _lifted(self, guard: Guard, barriers: Barriers) -> list[tuple[Guard, Barriers]]:
+        """Return which barriers an event leaves: what ends a greedy loop ends its greed."""
+        found = [(guard, barriers)]
+        for barrier in sorted(barriers, key=repr):
+            end = self._ends.get(barrier[1]) if barrier[0] == "greedy" else None
+            if end is not None:
+                ended = [(one.also(end), left - {barrier}) for one, left in found]
+                found = [(part, left) for one, left in found for part in one.but(end)] + ended
+        return [(one, left) for one, left in found if one.possible]
+
     # Places
 
     def _then(self, sequence: tuple[Block, ...], at: int, after: Place) -> Place:
@@ -190,9 +210,12 @@ class Ways:
             return _without([way], [*once, *(guard for _, guard in barriers)])
         if all(kind == "greedy" for kind, _ in barriers):
             return [ACCEPT]
-        key = ("pending", barriers)
-        self.pending.add(key)
-        return _without([Way(Guard(), None, key)], [guard for _, guard in barriers])
+        ways: list[Way] = []
+        for guard, left in self._lifted(Guard(), barriers):
+            key = ("pending", left)
+            self.pending.add(key)
+            ways.append(Way(guard, None, key))
+        return _without(ways, [guard for _, guard in barriers])
 
     def _sequence_ways(
         self,
@@ -223,7 +246,7 @@ class Ways:
             return [*entering]
         self.renumbered = self.renumbered or block.preference in ("greedy", "reluctant")
         if block.preference == "greedy":
-            barriers = barriers | {("greedy", self._taken(block))}
+            barriers = barriers | self._greedy(block)
         leaving = self._sequence_ways(sequence, at + 1, None, after, barriers, once)
         if block.preference != "reluctant":
             return [*entering, *leaving]
@@ -267,7 +290,7 @@ class Ways:
         if taken < loop.least and not _empty_body(loop):
             return more
         if loop.preference == "greedy" and more:
-            barriers = barriers | {("greedy", self._taken(loop))}
+            barriers = barriers | self._greedy(loop)
         leave = self._place_ways(after, barriers, once)
         if loop.preference != "reluctant":
             return [*more, *leave]
@@ -362,8 +385,11 @@ class Ways:
         """Return the ways to pass over an event, while a block is waited for."""
         if wait.contiguity == "strict":
             return []
-        self._waits[wait.key] = wait
-        passing = [Way(guard, None, wait.key)]
+        passing: list[Way] = []
+        for part, barriers in self._lifted(guard, wait.barriers):
+            left = replace(wait, barriers=barriers)
+            self._waits[left.key] = left
+            passing.append(Way(part, None, left.key))
         return wait.past(_without(passing, takes) if wait.contiguity == "relaxed" else passing)
 
 

@@ -104,6 +104,17 @@ def test_a_greedy_loop_that_may_be_left_out_takes_all_it_can():  # c a* (greedy)
     assert found(loop.next(*on("d")), "cad") == ["0 1 2"]
 
 
+def test_what_ends_a_greedy_loop_ends_its_greed():  # c a* (greedy, until u) d
+    begun = Pattern().begin(*on("c")).followed_by("a", "e in ('a', 'u')")
+    loop = begun.zero_or_more().greedy().until("e = 'u'").followed_by(*on("d"))
+    assert found(loop, "cuaad") == ["0 4"]
+    assert found(loop, "cauad") == ["0 1 4"]
+    assert found(loop, "caxuad") == ["0 1 5"]
+    once = begun.one_or_more().greedy().until("e = 'u'").followed_by(*on("d"))
+    assert found(once, "cauad") == ["0 1 4"]
+    assert found(once, "cuaad") == []
+
+
 def test_a_reluctant_loop_that_may_be_left_out_leaves_what_the_next_block_can_take():  # c (a or d)*? d
     begun = Pattern().begin(*on("c"))
     loop = begun.followed_by("a", "e in ('a', 'd')").zero_or_more().reluctant()
