@@ -71,6 +71,17 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "java": said[0] if said else "none", **found}
 
 
+def commit() -> str:
+    """Return the commit that is measured, with a word if the sources have changed since."""
+    name, changed = (
+        subprocess.run(
+            ["git", *words], cwd=RESULTS.parents[1], capture_output=True, text=True, check=False
+        ).stdout.strip()
+        for words in (("rev-parse", "--short=8", "HEAD"), ("status", "--porcelain", "src"))
+    )
+    return f"{name or 'unknown'}{' and changes' if changed else ''}"
+
+
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -88,6 +99,7 @@ def save(name: str, settings: dict[str, Any], results: dict[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     whole = {
         "benchmark": name,
+        "commit": commit(),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "versions": versions(),

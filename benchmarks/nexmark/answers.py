@@ -104,6 +104,10 @@ ANSWERS: Final = {
     "q22": """SELECT auction, bidder, price, channel, string_split(url, '/')[4] AS dir1,
                      string_split(url, '/')[5] AS dir2, string_split(url, '/')[6] AS dir3 FROM bid""",
 }
+#: What is left in the end of answers that change as events come, where it is other than what flows answer.
+LAST: Final = {
+    "q4": f"SELECT category, round(avg(price), 3) AS final FROM ({_CLOSED}) GROUP BY category",
+}
 #: Columns of results that are compared in another form than they are written in.
 FORMS: Final = {
     "thousandth": "cast(price * 1000 AS DECIMAL(23, 0))",
@@ -112,14 +116,24 @@ FORMS: Final = {
 }
 
 
-def differences(query: str, events: Path, side_input: Path, out: Path) -> tuple[int, list[str]]:
-    """Return how many rows a query must answer, and rows that are not in both answers."""
+def differences(
+    query: str, events: Path, side_input: Path, out: Path, *, changes: bool = False
+) -> tuple[int, list[str]]:
+    """Return how many rows a query must answer, and rows that are not in both answers.
+
+    With `changes`, `out` has rows that came and rows that went (Debezium's JSON): those that are left count.
+    """
     with duckdb.connect() as base:
         _name_events(base, events, side_input)
-        base.execute(f"CREATE TABLE expected AS {ANSWERS[query]}")
-        columns = [str(row[0]) for row in base.execute("DESCRIBE expected").fetchall()]
-        shown = ", ".join(f"{FORMS[name]} AS {name}" if name in FORMS else name for name in columns)
-        base.register("results", _in_utc(_read(out)))
+        text = LAST.get(query, ANSWERS[query]) if changes else ANSWERS[query]
+        base.execute(f"CREATE TABLE expected AS {text}")
+        kinds = {str(row[0]): str(row[1]) for row in base.execute("DESCRIBE expected").fetchall()}
+        shown = ", ".join(f"{FORMS[name]} AS {name}" if name in FORMS else name for name in kinds)
+        if changes:
+            came, went = (_changes(one, kinds, out) for one in ("after", "before"))
+            base.execute(f"CREATE TABLE results AS {came} EXCEPT ALL {went}")
+        else:
+            base.register("results", _in_utc(_read(out)))
         base.execute(f"CREATE TABLE got AS SELECT {shown} FROM results")
         wrong = [
             f"{word} {row}"
@@ -128,6 +142,12 @@ def differences(query: str, events: Path, side_input: Path, out: Path) -> tuple[
         ]
         (count,) = base.execute("SELECT count(*) FROM expected").fetchone() or (0,)
     return int(count), wrong
+
+
+def _changes(which: str, kinds: dict[str, str], out: Path) -> str:
+    columns = ", ".join(f"({which} ->> '{name}')::{kind} AS {name}" for name, kind in kinds.items())
+    read = f"read_json('{out}/*', columns = {{before: 'JSON', after: 'JSON'}}, format = 'nd')"
+    return f"SELECT {columns} FROM {read} WHERE {which} <> 'null'"
 
 
 def _name_events(base: duckdb.DuckDBPyConnection, events: Path, side_input: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from benchmarks import events as shared
 from benchmarks.nexmark.generator import Config, block, blocks
 
@@ -61,3 +64,34 @@ def send(client: ms.Client, inbox: str, config: Config, events: int) -> None:
 
 def _many(config: Config, events: int) -> Iterator[pa.RecordBatch]:
     return blocks(config, events, 100_000)
+
+
+def write_lanes(folder: Path, config: Config, events: int, lanes: int = 2) -> Path:
+    """Write the events for readers that take a file each at the same time: each has every so many-th event.
+
+    Columns are flat, `bid_price` for the price of a bid: Flink reads no times inside rows, and whole rows only.
+    """
+    folder.mkdir(parents=True)
+    schema = _flat(block(config, 0, 1)).schema
+    with ExitStack() as stack:
+        paths = [folder / f"lane-{lane}.parquet" for lane in range(lanes)]
+        writers = [stack.enter_context(pq.ParquetWriter(path, schema)) for path in paths]
+        for batch in _many(config, events):
+            for lane, writer in enumerate(writers):
+                rows = pa.array(np.arange(lane, batch.num_rows, lanes))
+                writer.write_table(_flat(batch.take(rows)))
+    return folder
+
+
+def _flat(batch: pa.RecordBatch) -> pa.Table:
+    rows = pa.Table.from_batches([batch]).flatten()
+    return rows.rename_columns([name.replace(".", "_") for name in rows.column_names])
+
+
+def write_all(place: Path, config: Config, events: int, per_file: int) -> None:
+    """Write the events in all forms: files, lanes, a journal; and the table, with and without a header."""
+    write_files(place / "files", config, events, per_file)
+    write_lanes(place / "lanes", config, events)
+    fill_journal(place / "journal", config, events)
+    table = write_side_input(place / "side_input.csv").read_text()
+    (place / "side_input_bare.csv").write_text(table.partition("\n")[2])

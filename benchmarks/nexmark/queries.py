@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.nexmark.generator import DDL, Config
+from benchmarks.nexmark.generator import Config
 
 import millstream as ms
 
@@ -45,11 +45,11 @@ class Events:
 Query = Callable[[Events], ms.Stream]
 
 
-def flow_of(query: str, config: Config, side_input: str, sink: Any) -> ms.Flow:
-    """Return the flow of a query, from the inbox `events` into a sink."""
+def flow_of(query: str, config: Config, source: Any, side_input: str, sink: Any) -> ms.Flow:
+    """Return the flow of a query, from a source into a sink."""
     flow = ms.Flow("nexmark")
-    source = flow.source("events", ms.inbox(DDL), time="date_time", lateness=LATENESS)
-    QUERIES[query](Events(flow, source, config, side_input)).sink("out", sink)
+    events = flow.source("events", source, time="date_time", lateness=LATENESS)
+    QUERIES[query](Events(flow, events, config, side_input)).sink("out", sink)
     return flow
 
 

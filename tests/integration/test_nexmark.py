@@ -66,7 +66,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Fed:
 def test_a_query_answers_what_duckdb_answers(
     spark: SparkSession, fed: Fed, tmp_path: Path, query: str
 ) -> None:
-    ours.run(spark, query, CONFIG, fed.journal, fed.side_input, tmp_path, BATCH)
+    ours.run(spark, query, CONFIG, fed.side_input, tmp_path, BATCH, journal=fed.journal)
     expected, wrong = answers.differences(query, fed.files, fed.side_input, tmp_path / "out")
     assert wrong == []
     assert expected > 0
