@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -64,3 +65,15 @@ def test_a_sink_that_is_shut_publishes_nothing(sink: GroupSink) -> None:
     assert sink.shut()
     with pytest.raises(InternalError, match="after its end"):
         sink(frame, 0)
+
+
+def test_a_batch_that_a_stop_ends_tells_spark_no_more_than_that(sink: GroupSink) -> None:
+    """Spark's regular expression for it overflows the stack of Java on a whole traceback."""
+    frame: Any = None  # what fails
+    sink.stop_soon()
+    with pytest.raises(InterruptedError) as raised:
+        sink(frame, 0)
+    told = "".join(traceback.format_exception(raised.value))
+    assert "An error occurred while calling the sink: java.lang.InterruptedException" in told
+    assert "AttributeError" not in told
+    assert isinstance(sink.error, AttributeError)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -35,6 +35,10 @@ from millstream.switch.starts import HIDDEN_START
 
 if TYPE_CHECKING:
     from millstream.spark.io.recorder import Recorder
+
+#: By this Spark knows that a stop has ended a batch. It looks for it with a regular expression that takes
+#: stack for each character: a whole traceback overflows it, and Java prints a thousand lines.
+_INTERRUPTED: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class GroupSink:
     error: BaseException | None = None
     _readers: dict[str, JournalReader] = field(default_factory=dict)
     _publishing: threading.Lock = field(default_factory=threading.Lock)
+    _stopping: bool = False
     _shut: bool = False
     #: The last batch that was logged before this start, and its offsets.
     _again: tuple[int, str | None] | None = None
@@ -90,7 +95,13 @@ class GroupSink:
         except BaseException as error:
             # Spark would only hand on its text; the flow's run shows the error itself.
             self.error = error
+            if self._stopping:
+                raise InterruptedError(_INTERRUPTED) from None
             raise
+
+    def stop_soon(self) -> None:
+        """Expect that Spark interrupts the batch which runs."""
+        self._stopping = True
 
     def shut(self, limit_s: float | None = None) -> bool:
         """Publish nothing more: when this returns, what was being published is out, or has failed.

@@ -151,6 +151,7 @@ class GroupQuery:
             self.sink.turns.end()  # a batch that waits for another version would let the query wait too
         for target in self.sink.targets:
             target.interrupt()  # a batch that waits for another host would let the query wait too
+        self.sink.stop_soon()
         if self.query is not None:
             with ending(self.spark):
                 self.query.stop()
@@ -191,6 +192,7 @@ class GroupQuery:
     def halt(self) -> None:
         """Stop the query of a group that has nothing left to do."""
         self.finished = True
+        self.sink.stop_soon()
         if self.query is not None:
             self.query.stop()
 
