@@ -159,10 +159,9 @@ class Ways:
 
     def _greedy(self, block: Block) -> Barriers:
         """Return the barrier that a greedy block is to what follows it."""
-        taken, until = self._taken(block), self.guards_of(block)[1]
+        taken = self._taken(block)
         if block.until:
-            self._ends[taken] = until
-            self.renumbered = True
+            self._ends[taken], self.renumbered = self.guards_of(block)[1], True
         return frozenset([("greedy", taken)])
 
     def _lifted(self, guard: Guard, barriers: Barriers) -> list[tuple[Guard, Barriers]]:
