@@ -18,7 +18,13 @@ from typer.testing import CliRunner
 import millstream as ms
 from millstream.cli import state as command
 from millstream.cli.app import commands
-from millstream.errors import AlreadyRunning, MillstreamError, NotThere, SchemaConflict
+from millstream.errors import (
+    AlreadyRunning,
+    MillstreamError,
+    NotThere,
+    RunError,
+    SchemaConflict,
+)
 from millstream.spark.flow_run import FlowRun, Options
 from millstream.spark.inspection.exporting import export_states
 from millstream.spark.inspection.importing import import_states
@@ -132,6 +138,14 @@ def _check_commands(
         "summed",
         "once",
     ]
+    invoke("export", "kept", "summed", "--to", str(file.with_suffix(".jsonl")))
+    lines = file.with_suffix(".jsonl").read_text().splitlines()
+    assert sorted(map(json.loads, lines), key=lambda row: str(row["k"])) == rows
+    with pytest.raises(RunError, match="no file of state by its name"):
+        invoke("export", "kept", "summed", "--to", str(file.with_suffix(".xlsx")))
+    with pytest.raises(RunError, match='CSV cannot hold column "seen"'):
+        invoke("export", "kept", "summed", "--to", str(file.with_suffix(".csv")))
+    assert not file.with_suffix(".csv").exists()
     with pytest.raises(NotThere, match='job "kept" has no stage "sum" with state'):
         invoke("show", "kept", "sum")
 
@@ -197,3 +211,28 @@ def test_an_edited_export_is_imported_and_the_flow_goes_on_with_it_also_in_anoth
     assert (after["k1"]["n"], after["k1"]["total"]) == (12, 1_300)
     assert (after["k2"]["n"], after["k2"]["total"]) == (2, 300)
     assert (after["k9"]["n"], after["k9"]["total"]) == (9, 370)
+
+
+@pytest.mark.soak
+def test_a_new_flow_begins_with_exported_state_before_its_first_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow, data, file = flow_with_state(), tmp_path / "data", tmp_path / "kept.parquet"
+    place = JobPlace("kept", data / "kept")
+    with Staying(flow, data, spark):
+        pass
+    found, _ = find_stage(place, "summed")
+    kept = {"k": "k1", "n": 7, "total": 70, "seen": {"first": 1, "last": 2}}
+    pq.write_table(pa.Table.from_pylist([kept]), file)
+    with stopped(place):
+        done = import_states(spark, found, "summed", file)
+    assert (done.batch, done.keys, done.new, done.gone) == (-1, 1, 1, 0)
+    with Staying(flow, data, spark) as test:
+        test.send("events", events(0, 30))
+        test.advance_to(START + timedelta(seconds=100))
+        test.results("out")
+    assert found.committed() is not None
+    after = {row["k"]: row for row in read_states(spark, found, "summed").plain(10)}
+    assert after["k0"] == expected(30)[0]
+    assert after["k1"]["n"] == 7 + expected(30)[1]["n"]
+    assert after["k1"]["seen"]["first"] == 1

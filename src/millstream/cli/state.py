@@ -123,15 +123,19 @@ def _show(
 def export(
     job: Job,
     stage: Stage,
-    to: Annotated[Path, typer.Option(metavar="FILE", help="The Parquet file to write.")],
+    to: Annotated[
+        Path, typer.Option(metavar="FILE", help="The file to write: .parquet, .jsonl or .csv.")
+    ],
     at: At = None,
     data: Data = None,
     storage: Storage = None,
     json: Json = False,
 ) -> None:
-    """Write the state of a stage to a Parquet file, a row for each key."""
+    """Write the state of a stage to a file, a row for each key."""
     from millstream.spark.inspection.exporting import export_states
+    from millstream.spark.inspection.table_files import kind_of
 
+    kind_of(to)
     with _read(job, stage, at, data, storage) as found:
         written = export_states(found, to, job)
     text = f"{written.keys:,} keys of {job}.{written.stage}, batch {written.batch}: {to}"
@@ -142,7 +146,7 @@ def export(
 def import_state(
     job: Job,
     stage: Stage,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Parquet file, as of an export.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file, as of an export.")],
     data: Data = None,
     storage: Storage = None,
     json: Json = False,
@@ -151,7 +155,9 @@ def import_state(
     from millstream.spark.inspection.importing import import_states
     from millstream.spark.inspection.place import stopped
     from millstream.spark.inspection.stages import find_stage
+    from millstream.spark.inspection.table_files import kind_of
 
+    kind_of(file)
     place = _place(data, job, storage)
     found, name = find_stage(place, stage)
     with stopped(place), reading_spark(storage) as spark:

@@ -38,7 +38,7 @@ def due(sizes: Sequence[int], unit: int = INLINE, spread: float = 0.5) -> int | 
 def tier(size: int, unit: int = INLINE) -> int:
     """Return the tier of a run: 0 if it was not merged yet."""
     found = 0
-    while size >= unit * RATIO // 2:
+    while size >= max(unit, 1) * RATIO // 2:
         size //= RATIO
         found += 1
     return found

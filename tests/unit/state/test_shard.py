@@ -106,3 +106,12 @@ def test_the_hashes_of_keys_are_computed_once_and_those_of_files_are_taken_from_
     shard.lookup(most)
     shard.commit(dict.fromkeys(most, (VALUE, 2)))
     assert set(asked) == {key(number) for number in range(5_000, 7_000)}
+
+
+def test_everything_may_be_in_files(tmp_path: Path) -> None:
+    files, data = StateFiles(Folder(tmp_path), "totals", retain=4, inline=0), b""
+    for number in range(20):
+        data = ShardState(load(data), files).commit({key(number % 7): Entry(VALUE, number)}) or data
+    assert load(data).fresh == {}
+    found = ShardState(load(data), files).lookup(map(key, range(8)))
+    assert {k: time for k, (_, time) in found.items()} == {key(n % 7): n for n in range(13, 20)}

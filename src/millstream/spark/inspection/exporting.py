@@ -1,4 +1,4 @@
-"""State as a Parquet file that anything reads, and that `import` takes back."""
+"""State as a file that anything reads, and that `import` takes back."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from millstream.errors import RunError
 from millstream.spark.inspection.key_states import KeyStates
+from millstream.spark.inspection.table_files import writing
 from millstream.storage.private import owner_only
 
 #: The entry of a file's metadata that says whose state it is.
@@ -32,7 +32,7 @@ def export_states(found: KeyStates, file: Path, job: str) -> Exported:
     """Write the state of a stage to a file, whole or not at all.
 
     Raises:
-        RunError: The file cannot be written.
+        RunError: The file cannot be written, or cannot hold a column.
     """
     about = {"job": job, "stage": found.stage, "kind": found.kind, "batch": found.batch}
     schema = found.layout.schema.with_metadata({METADATA: json.dumps(about).encode()})
@@ -40,10 +40,10 @@ def export_states(found: KeyStates, file: Path, job: str) -> Exported:
     try:
         with (
             open(fresh, "wb", opener=owner_only) as opened,
-            pq.ParquetWriter(opened, schema, compression="zstd") as writer,
+            writing(file, opened, schema) as write,
         ):
             for table in found.tables():
-                writer.write_table(pa.table(table.columns, schema=schema))
+                write(pa.table(table.columns, schema=schema))
                 keys += table.num_rows
         fresh.replace(file)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""State from a Parquet file, for a stage of a job that does not run."""
+"""State from a file, for a stage of a job that does not run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from millstream.clock import micros
-from millstream.errors import NotThere, RunError, SchemaConflict
+from millstream.errors import NotThere, SchemaConflict
 from millstream.flow.kept import conformed
+from millstream.spark.inspection import table_files
 from millstream.spark.inspection.columns import Layout, from_table, layout_of
 from millstream.spark.inspection.key_states import FIRST_AT, KeyStates, read_states
 from millstream.spark.inspection.opened import Opened
@@ -46,14 +46,11 @@ def import_states(spark: SparkSession, found: Opened, stage: str, file: Path) ->
         RunError: The file cannot be read.
         NotThere: It is the stage of a pattern, whose runs are no values that could be edited.
     """
-    states = read_states(spark, found, stage)
+    states = _before(spark, found, stage)
     if states.kind == "match":
         msg = f'the state of stage "{stage}" ({states.kind}) cannot be imported'
         raise NotThere(msg, hint="that of fold and distinct can")
-    try:
-        table = pq.read_table(file)
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f'"{file}" cannot be read as Parquet: {error}') from error
+    table = table_files.read(file, states.layout.schema if states.keys else None)
     layout = states.layout if states.keys else _given(states.by, table)
     lines = differences(layout, table.schema)
     if lines:
@@ -78,6 +75,15 @@ def import_states(spark: SparkSession, found: Opened, stage: str, file: Path) ->
     put(files, states.batch, states.shards, placed)
     new, gone = set(named) - known.keys(), known.keys() - set(named)
     return ImportedReport(stage, states.batch, len(named), len(new), len(gone))
+
+
+def _before(spark: SparkSession, found: Opened, stage: str) -> KeyStates:
+    """Return what a stage has kept: nothing before its first batch."""
+    if found.committed() is not None:
+        return read_states(spark, found, stage)
+    meaning = found.checkpoint.description["stages"][stage]
+    files = StateFiles(found.files, stage, retain=0)
+    return KeyStates(stage, meaning["kind"], tuple(meaning["by"]), -1, {}, files)
 
 
 #: As many as a session keeps: see `session`.

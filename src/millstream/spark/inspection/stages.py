@@ -82,15 +82,26 @@ def find_stage(place: JobPlace, name: str) -> tuple[Opened, str]:
     Raises:
         NotThere: There is no such stage, or several groups have one.
     """
-    known = summaries(place)
-    fits = [one for one in known if name in (one.stage, f"{one.group}.{one.stage}")]
+    known = [(one.group, one.stage) for one in summaries(place)]
+    known = known or _expected(place)
+    fits = [(group, stage) for group, stage in known if name in (stage, f"{group}.{stage}")]
     if len(fits) == 1:
-        return opened(place, fits[0].group), fits[0].stage
+        return opened(place, fits[0][0]), fits[0][1]
     if fits:
-        names = ", ".join(f"{one.group}.{one.stage}" for one in fits)
+        names = ", ".join(f"{group}.{stage}" for group, stage in fits)
         raise NotThere(f'several groups have a stage "{name}"', hint=f"name one: {names}")
-    names = ", ".join(dict.fromkeys(one.stage for one in known))
+    names = ", ".join(dict.fromkeys(stage for _, stage in known))
     if not place.groups:
         raise _no_job(place)
     msg = f'job "{place.name}" has no stage "{name}" with state'
     raise NotThere(msg, hint=f"stages with state: {names}" if names else "none has any yet")
+
+
+def _expected(place: JobPlace) -> list[tuple[str, str]]:
+    """Return the stages that will keep a value per key, of groups that have not committed a batch."""
+    return [
+        (folder, stage)
+        for folder in place.current
+        for stage, meaning in opened(place, folder).checkpoint.description["stages"].items()
+        if meaning.get("kind") in KINDS
+    ]
