@@ -7,7 +7,8 @@ that meet b, so that none can be left out beforehand; a c at the end completes t
 events that meet nothing, which are left out, it is ten times as many.) Both get the same events and
 must find the same matches. Ours is given Arrow batches and evaluates the conditions itself; BoboCEP
 is given one event object after the other, as it wants them. Beside it: the cost of an event as
-keys, live runs and the runs that an event really touches grow.
+keys, waiting runs (with their state handed over as bytes), the runs that an event really touches,
+and those that it moves grow, and the row pattern A+ B over rows without a B.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ import numpy as np
 import pyarrow as pa
 from benchmarks.common import Timing, save, show
 
+from millstream.flow.schema import Schema
 from millstream.patterns import events
+from millstream.patterns.automaton import FOREVER
 from millstream.patterns.batches import Batch
 from millstream.patterns.compile import compile_pattern
+from millstream.patterns.match_recognize import read
 from millstream.patterns.matcher import Matcher, matcher
 from millstream.patterns.pattern import Pattern
 
@@ -219,6 +223,40 @@ def by_moved(runs: int, count: int, turns: int) -> dict[str, Any]:
     return {"runs": runs, "us_per_event": round(min(spent) / count * 1e6, 3)}
 
 
+def by_rows(count: int, turns: int, *, batch: bool) -> dict[str, Any]:
+    """Return the time that the row pattern A+ B takes over rows without a B, all at once or as a stream.
+
+    In a stream every start stays undecided, so that each batch begins with the rows of all before.
+    """
+    rows = table(np.ones(count, np.int64))
+    query = "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES LAST(x) AS x PATTERN (A+ B) DEFINE A AS x = 1, B AS x = 2)"
+    automaton = read(query, Schema.of(("x", "bigint"), ("at", "timestamp")), batch=batch)[
+        1
+    ].automaton
+    made = matcher(automaton, [])
+    masks = events.met(automaton, rows).astype(np.int64)
+    keys, times = rows.column("key").combine_chunks(), events.micros(rows.column("at"))
+    size = count if batch else BATCH
+    spent = []
+    for _ in range(turns):
+        kept: Any = made.empty(pa.int64(), rows.schema)
+        began = time.process_time()
+        for first in range(0, count, size):
+            part = slice(first, first + size)
+            some = Batch(
+                keys.slice(first, size), times[part], masks[part], [], rows.slice(first, size)
+            )
+            kept, _ = made.process(kept, some, FOREVER if batch else 0)
+        spent.append(time.process_time() - began)
+    return {"rows": count, "batch": batch, "seconds": round(min(spent), 3)}
+
+
+def flat(points: list[dict[str, Any]]) -> float:
+    """Return how many times the dearest event of several points is the cheapest."""
+    costs = [one.get("us", one.get("us_per_event")) for one in points]
+    return round(max(costs) / min(costs), 2)
+
+
 def with_values(made: Matcher, automaton: Any, kept: Any, rows: pa.Table) -> tuple[Any, int]:
     """Match rows in one batch."""
     masks = events.met(automaton, rows).astype(np.int64)
@@ -231,6 +269,8 @@ def with_values(made: Matcher, automaton: Any, kept: Any, rows: pa.Table) -> tup
 
 
 def main() -> None:
+    from benchmarks.patterns_growth import by_state
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--events", type=int, default=2_000_000)
@@ -253,7 +293,18 @@ def main() -> None:
     ]
     runs = [by_runs(runs, touched=some) for runs, some in touching]
     moved = [by_moved(runs, 200_000, given.turns) for runs in (1, 100, 1000, 10_000, 100_000)]
-    results = {"beside_bobocep": compares, "by_keys": keys, "by_runs": runs, "by_moved": moved}
+    waiting = [by_state(runs) for runs in (1, 100, 10_000, 1_000_000)]
+    whole = [by_rows(1_000_000, given.turns, batch=batch) for batch in (True, False)]
+    results = {
+        "beside_bobocep": compares,
+        "by_keys": keys,
+        "by_runs": runs,
+        "by_moved": moved,
+        "by_waiting": waiting,
+        "by_rows": whole,
+        "moved_flat": flat(moved),
+        "waiting_flat": flat(waiting),
+    }
     save("patterns_bare", {"turns": given.turns, "events": given.events, "batch": BATCH}, results)
     show(
         "a, followed by b, followed by c: events/s by live runs",
@@ -289,6 +340,16 @@ def main() -> None:
         "by runs of one key that take every event, in seconds of the processor",
         ["runs", "µs per event"],
         [[one["runs"], one["us_per_event"]] for one in moved],
+    )
+    show(
+        f"by waiting runs, state handed over as bytes: {flat(waiting)} times at most",
+        ["runs", "µs per event", "ms for a batch without events"],
+        [[one["runs"], one["us"], one["ms_without_events"]] for one in waiting],
+    )
+    show(
+        "A+ B over rows without a B, in seconds of the processor",
+        ["rows", "at once", "seconds"],
+        [[f"{one['rows']:,}", one["batch"], one["seconds"]] for one in whole],
     )
 
 

@@ -15,7 +15,14 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.errors import DuplicateName, NoTime, PatternError, UnboundedState, UnknownColumn
+from millstream.errors import (
+    DuplicateName,
+    InvalidSql,
+    NoTime,
+    PatternError,
+    UnboundedState,
+    UnknownColumn,
+)
 from millstream.patterns import events
 from millstream.patterns.automaton import FOREVER, Key, advance, step
 from millstream.patterns.compile import compile_pattern
@@ -329,6 +336,19 @@ MEASURES = {
     "COUNT(*) FILTER (WHERE b.x > 2)": 2,
     "array_agg(n) FILTER (WHERE x = 2)": [2],
     "date_format(MATCH_ROWTIME(), 'ss')": "03",
+    "min(n, 2)": [0, 1],
+    "max(CLASSIFIER(), 2)": ["b", "b"],
+    "max(c.x, 2)": None,
+    "min_by(n, x, 2)": [2, 0],
+    "max_by(CLASSIFIER(), n, 9)": ["b", "b", "b", "a"],
+    "map_agg(x, n)": {4: 0, 2: 2},
+    "map_agg(c.x, c.n)": None,
+    "multimap_agg(CLASSIFIER(), n)": {"a": [0], "b": [1, 2, 3]},
+    "map_union(map(x, n))": {4: 0, 2: 2},
+    "array_agg(x || (SELECT '!'))": ["4!", "4!", "2!", "4!"],
+    "array_agg(x IN (SELECT 2))": [False, False, True, False],
+    "array_agg(EXISTS (SELECT 'x'))": [True] * 4,
+    "array_agg(CLASSIFIER() || (SELECT '!'))": ["a!", "b!", "b!", "b!"],
     "stddev(c.x)": None,
     "array_agg(nothing)": [None] * 4,
 }
@@ -380,6 +400,22 @@ def test_a_batch_may_be_in_any_order_with_anchors_and_rows_behind(spark: SparkSe
     assert timed.columns == ["k", "ns", "behind", "least", "at"]
 
 
+def test_a_column_that_is_ordered_by_twice_stands_twice(spark: SparkSession) -> None:
+    rows = [{"k": "a", "x": x, "n": 0, "at": "2020-01-01 00:00:00"} for x in (1, 2)]
+    batch(spark, rows).createOrReplaceTempView("t")
+    query = "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY x, x DESC MEASURES LAST(k) AS l {} PATTERN (A) DEFINE A AS x > 1)"
+    twice = sql(spark, query.format("ALL ROWS PER MATCH"))
+    assert twice.columns[:3] == ["x", "x", "l"]
+    assert [tuple(row)[:3] for row in twice.collect()] == [(2, 2, "a")]
+    assert sql(spark, query.format("")).columns == ["l"]
+
+
+def test_a_pattern_in_a_window_is_refused_as_such(spark: SparkSession) -> None:
+    window = "WINDOW w AS (ORDER BY id MEASURES LAST(id) AS l PATTERN (A) DEFINE A AS true)"
+    with pytest.raises(InvalidSql, match="row pattern in a WINDOW"):
+        sql(spark, f"SELECT l OVER w FROM range(3) {window}")
+
+
 def test_empty_matches_and_unmatched_rows_of_a_batch(spark: SparkSession) -> None:
     rows = [
         {"k": "a", "x": x, "n": n, "at": f"2020-01-01 00:00:0{n}"} for n, x in enumerate([1, 2, 1])
@@ -408,6 +444,12 @@ def test_empty_matches_and_unmatched_rows_of_a_batch(spark: SparkSession) -> Non
     assert found(shown, "ALL ROWS PER MATCH WITH UNMATCHED ROWS", "b") == [
         (0, None, None, None),
         (1, 1, 1, "b"),
+        (2, None, None, None),
+    ]
+    assert found(shown, "ALL ROWS PER MATCH", "^+ | b") == [(0, 0, 1, None), (1, 1, 2, "b")]
+    assert found(shown, "ALL ROWS PER MATCH WITH UNMATCHED ROWS", "^+ | b") == [
+        (0, 0, 1, None),
+        (1, 1, 2, "b"),
         (2, None, None, None),
     ]
 

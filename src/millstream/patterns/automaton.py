@@ -104,6 +104,8 @@ class Automaton:
     renumbered: bool = False
     #: Whether a match may be empty, and whether one is looked for after the other: in a batch.
     empty: bool = False
+    #: Whether it is so only at the first row of a partition.
+    empty_at_first: bool = False
     searched: bool = False
     warnings: tuple[str, ...] = ()
 

@@ -18,7 +18,7 @@ from millstream.patterns.recipe import described
 #: To be raised when runs of a pattern that looks the same come to mean something else.
 VERSION = 1
 #: Parts of an automaton that say nothing of what runs mean.
-_APART = ("warnings", "renumbered", "unfinished", "empty", "searched", "or_fail")
+_APART = ("warnings", "renumbered", "unfinished", "empty", "empty_at_first", "searched", "or_fail")
 
 
 def digest(

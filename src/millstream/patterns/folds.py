@@ -88,6 +88,43 @@ def _by(choose: Callable[..., Any]) -> Callable[[Values, Values], Value]:
     return apply
 
 
+def _some(falling: bool) -> Callable[[Values, int], Value]:
+    """Return the fold of the first few in order."""
+
+    def apply(found: Values, count: int) -> Value:
+        return tuple(sorted(_known(found), key=ordered, reverse=falling)[:count]) or None
+
+    return apply
+
+
+def _some_by(falling: bool) -> Callable[[Values, Values, int], Value]:
+    def apply(found: Values, by: Values, count: int) -> Value:
+        pairs = [pair for pair in zip(by, found, strict=True) if pair[0] is not None]
+        pairs.sort(key=lambda pair: ordered(pair[0]), reverse=falling)
+        return tuple(value for _, value in pairs[:count]) or None
+
+    return apply
+
+
+def _lists(keys: Values, values: Values) -> dict[Value, list[Value]] | None:
+    found: dict[Value, list[Value]] = {}
+    for key, value in zip(keys, values, strict=True):
+        if key is not None:
+            found.setdefault(key, []).append(value)
+    return found or None
+
+
+def _map(keys: Values, values: Values) -> dict[Value, Value] | None:
+    """Return the first value of each key."""
+    found = _lists(keys, values)
+    return None if found is None else {key: some[0] for key, some in found.items()}
+
+
+def _union(found: Values) -> dict[Value, Value] | None:
+    pairs = [pair for one in _known(found) for pair in dict(one).items()]
+    return _map([key for key, _ in pairs], [value for _, value in pairs])
+
+
 def _joined(found: Values, separator: Value = "") -> str | None:
     known = _known(found)
     return str(separator).join(map(str, known)) if known else None
@@ -105,11 +142,18 @@ FOLDS: Final[dict[str, Callable[..., Value]]] = {
     "join": _joined,
     "last": lambda found: found[-1] if found else None,
     "list": tuple,
+    "map": _map,
+    "map_union": _union,
     "max": _of_known(lambda known: max(known, key=ordered)),
     "max_by": _by(max),
+    "max_by_some": _some_by(falling=True),
+    "max_some": _some(falling=True),
     "median": _of_known(_median),
     "min": _of_known(lambda known: min(known, key=ordered)),
     "min_by": _by(min),
+    "min_by_some": _some_by(falling=False),
+    "min_some": _some(falling=False),
+    "multimap": _lists,
     "set": _distinct,
     "stddev": _of_known(_deviation(1), least=2),
     "stddev_pop": _of_known(_deviation(0)),

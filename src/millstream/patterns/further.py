@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from millstream.flow import expressions
 from millstream.patterns.conditions import function_of
+from millstream.patterns.gathered import SOME
 
 Listed = Callable[[exp.Expr], str]
 """Returns the column of the list of what an expression is for each event."""
@@ -44,6 +45,28 @@ _OF_PAIRS: Final[dict[type[exp.Expr], str]] = {
     exp.ArgMax: "array_max(filter({list}, x -> x.k IS NOT NULL)).v",
     exp.ArgMin: "array_min(filter({list}, x -> x.k IS NOT NULL)).v",
 }
+#: The first few, in order: behind them is how many.
+_OF_SOME: Final = {
+    f"__min{SOME}": "slice(sort_array(array_compact({list})), 1, {count})",
+    f"__max{SOME}": "slice(sort_array(array_compact({list}), false), 1, {count})",
+    f"__min_by{SOME}": "transform(slice(sort_array(filter({list}, x -> x.k IS NOT NULL)), 1, {count}), x -> x.v)",
+    f"__max_by{SOME}": (
+        "transform(slice(sort_array(filter({list}, x -> x.k IS NOT NULL), false), 1, {count}), x -> x.v)"
+    ),
+}
+_KEYS: Final = "array_distinct(transform(filter({list}, x -> x.k IS NOT NULL), x -> x.k))"
+_OWN: Final = "transform(filter({list}, x -> x.k = k), x -> x.v)"
+_MAP: Final = f"map_from_arrays({_KEYS}, transform({_KEYS}, k -> {_OWN}[0]))"
+#: Maps of lists of pairs; in a union, the pairs are those of all maps.
+_MAPS: Final = {
+    "map_agg": _MAP,
+    "multimap_agg": f"map_from_arrays({_KEYS}, transform({_KEYS}, k -> {_OWN}))",
+    "map_union": _MAP,
+}
+_ENTRIES: Final = (
+    "flatten(transform(array_compact({list}), m -> transform(map_entries(m), "
+    "e -> named_struct('k', e.key, 'v', e.value))))"
+)
 #: Names of the functions above that sqlglot does not know.
 _OTHER_NAMES: Final[dict[str, type[exp.Expr]]] = {
     "every": exp.LogicalAnd,
@@ -65,7 +88,7 @@ _UNKNOWN: Final = (
 )
 KNOWN: Final = (
     "count, sum, avg, min, max, first, last, any, any_value, bool_and, collect_list, collect_set, "
-    "count_if, listagg, max_by, median, min_by, stddev and variance"
+    "count_if, listagg, map_agg, max_by, median, min_by, stddev and variance"
 )
 
 
@@ -75,7 +98,27 @@ def gathers(node: exp.Expr) -> bool:
         return True
     if function_of(node) is not None:
         return True
-    return isinstance(node, exp.Anonymous) and node.name.lower() in {*_OTHER_NAMES, *_UNKNOWN}
+    others = {*_OTHER_NAMES, *_MAPS, *_OF_SOME, *_UNKNOWN}
+    return isinstance(node, exp.Anonymous) and node.name.lower() in others
+
+
+_WITH_COUNT: Final[dict[type[exp.Expr], str]] = {
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.ArgMin: "min_by",
+    exp.ArgMax: "max_by",
+}
+
+
+def counted(node: exp.Expr) -> exp.Expr:
+    """Return a function of ours for min(x, n) and its like: to Spark, and in its SQL, they are others."""
+    if type(node) not in _WITH_COUNT:
+        return node
+    others = [node.args.get("expression"), *node.expressions, node.args.get("count")]
+    arguments = [node.this, *(one for one in others if one is not None)]
+    if len(arguments) == (3 if isinstance(node, exp.ArgMin | exp.ArgMax) else 2):
+        return exp.Anonymous(this=f"__{_WITH_COUNT[type(node)]}{SOME}", expressions=arguments)
+    return node
 
 
 def further(node: exp.Expr, listed: Listed) -> exp.Expr | None:
@@ -87,6 +130,13 @@ def further(node: exp.Expr, listed: Listed) -> exp.Expr | None:
 
 
 def _sql(node: exp.Expr, listed: Listed) -> str | None:
+    if isinstance(node, exp.Anonymous) and node.name.lower() in _MAPS:
+        return _map(node, listed)
+    if isinstance(node, exp.Anonymous) and node.name in _OF_SOME:
+        first, *by, count = node.expressions
+        found = listed(_pair(by[0], first) if by else first)
+        some = _OF_SOME[node.name].replace("{count}", count.sql(dialect="spark"))
+        return f"nullif({some.replace('{list}', found)}, array())"
     if type(node) in _OF_PAIRS:
         pair = _pair(node.expression, node.this)
         return _OF_PAIRS[type(node)].replace("{list}", listed(pair))
@@ -103,6 +153,15 @@ def _sql(node: exp.Expr, listed: Listed) -> str | None:
     if type(node) in _OF_LISTS:
         return _OF_LISTS[type(node)].replace("{list}", listed(node.this))
     return None
+
+
+def _map(node: exp.Anonymous, listed: Listed) -> str:
+    """Return the map of the pairs, or of the maps, that an aggregate is about."""
+    if node.name.lower() == "map_union":
+        found = _ENTRIES.replace("{list}", listed(node.expressions[0]))
+    else:
+        found = listed(_pair(*node.expressions))
+    return f"if(size({found}) = 0, null, {_MAPS[node.name.lower()].replace('{list}', found)})"
 
 
 #: Plain aggregates as SQL over the list of their argument.

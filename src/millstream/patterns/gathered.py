@@ -24,6 +24,8 @@ LABEL: Final = "__label"
 NUMBER: Final = "__match_number"
 #: One event: argument, "first" or "last", how many on from there, and a move over all events.
 PLACE: Final = "__place"
+#: What ends the names of min(x, n) and its like, which return the first few.
+SOME: Final = "_some"
 _FOLDS: Final[dict[type[exp.Expr], str]] = {
     exp.AnyValue: "any_value",
     exp.ArgMax: "max_by",
@@ -40,7 +42,15 @@ _FOLDS: Final[dict[type[exp.Expr], str]] = {
     exp.Variance: "variance",
     exp.VariancePop: "variance_pop",
 }
-_NAMED: Final = {"arbitrary": "any_value", "every": "every", "array_distinct_agg": "set"}
+_NAMED: Final = {
+    "arbitrary": "any_value",
+    "array_distinct_agg": "set",
+    "every": "every",
+    **{f"__{name}{SOME}": f"{name}{SOME}" for name in ("max", "max_by", "min", "min_by")},
+    "map_agg": "map",
+    "map_union": "map_union",
+    "multimap_agg": "multimap",
+}
 _DISTINCT: Final = {"count": "count_distinct", "list": "set", "sum": "sum_distinct"}
 
 
@@ -68,6 +78,7 @@ def gathered(reader: Reader, tree: exp.Expr) -> Node | None:
     function, arguments = _fold(tree)
     if function is None:
         return None
+    count = arguments.pop() if function.endswith(SOME) else None
     if isinstance(arguments[0], exp.Distinct):
         if function not in _DISTINCT or len(arguments[0].expressions) != 1:
             fact = f'asks for "{_sql(tree)}", which takes no DISTINCT'
@@ -75,8 +86,8 @@ def gathered(reader: Reader, tree: exp.Expr) -> Node | None:
         function, arguments = _DISTINCT[function], arguments[0].expressions
     blocks = reader.blocks_in(_all_of(arguments), tree)
     lists = [_listed(reader, one, blocks) for one in arguments]
-    separator = tree.args.get("separator")
-    extra = () if separator is None else (reader.node(separator),)
+    beside = tree.args.get("separator") or count
+    extra = () if beside is None else (reader.node(beside),)
     return Node("fold", (*lists, *extra), function)
 
 

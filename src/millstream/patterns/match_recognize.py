@@ -28,6 +28,7 @@ from millstream.patterns.clause_checks import check_calls, check_names, check_ro
 from millstream.patterns.clause_text import ClauseText, MatchRecognize, cut_out
 from millstream.patterns.compile import Build
 from millstream.patterns.conditions import Owner, Reader, Test, read_test
+from millstream.patterns.further import counted
 from millstream.patterns.history import GATHERING, MATCH_NUMBER
 from millstream.patterns.navigation import Lags, framed, navigated, own_row
 from millstream.patterns.ordering import Ordering
@@ -99,6 +100,13 @@ def _parsed(sql: str) -> tuple[exp.Expr, exp.MatchRecognize]:
     if len(clauses) != 1:
         msg = f"the query has {len(clauses)} MATCH_RECOGNIZE clauses"
         raise InvalidSql(msg, hint="write one", where=here())
+    for part in ("measures", "define"):
+        trees = clauses[0].args.get(part) or ()
+        clauses[0].set(part, [one.transform(counted) for one in trees])
+    for text in list(clauses[0].find_all(exp.Literal)):
+        if text.is_string and isinstance(text.parent, exp.Select):
+            # Spark takes SELECT 'x' in parentheses for a literal of a type "SELECT".
+            text.replace(exp.alias_(text.copy(), "found"))
     for count in clauses[0].find_all(exp.Count):
         count.set("this", count.this or exp.Star())
     return tree, clauses[0]
@@ -106,6 +114,14 @@ def _parsed(sql: str) -> tuple[exp.Expr, exp.MatchRecognize]:
 
 def _is_column(tree: exp.Expr) -> bool:
     return isinstance(tree, exp.Column) and len(tree.parts) == 1
+
+
+def _no_quotient(tree: exp.Expr) -> exp.Expr:
+    """Return null for a division by 0: Spark would fail, even where the result is not asked for."""
+    divisor = tree.expression if isinstance(tree, exp.Div) else None
+    if isinstance(divisor, exp.Literal) and divisor.is_number and not float(divisor.name):
+        return exp.null()
+    return tree
 
 
 def _computed(tree: exp.Expr) -> tuple[str, str]:
@@ -264,6 +280,7 @@ class _Clause:
             # A plain FALSE would be taken for a mistake, a query alone for no expression.
             said = exp.not_(exp.true()) if one.this == exp.false() else one.this
             said = exp.and_(said, exp.true()) if isinstance(said, exp.Subquery) else said
+            said = said.transform(_no_quotient)
             trees[one.alias.lower()] = lags.rewritten(said, self, own)
         said = {name: tree.sql(dialect="spark") for name, tree in trees.items()}
         parts = self.parts(self.pattern(said))
@@ -278,13 +295,14 @@ class _Clause:
         sources = [parts.words.value(source) for source, _, _ in lags.found]
         build = Build(pattern, parts, prefers=True)
         built = build.automaton()
-        self.empty = build.finder.empty
+        at_first = build.finder.empty_at_first
+        self.empty = build.finder.empty or at_first
         tests = tuple(replace(one, event=of_rows.get(one.label, one.event)) for one in built.tests)
         warnings = tuple(endless(replace(pattern, name="match_recognize")))
         known = lags.of(built.values, sources)
         gathers = any(one.function in GATHERING for one in built.registers)
         searched = self.batch and (gathers or MATCH_NUMBER in built.values)
-        built = replace(built, empty=self.empty, searched=searched)
+        built = replace(built, empty=self.empty, empty_at_first=at_first, searched=searched)
         return replace(built, tests=tests, lags=known, warnings=warnings), parts
 
     def row_pattern(self, define: dict[str, Condition]) -> tuple[Block, ...]:

@@ -285,9 +285,9 @@ def _each(argument: exp.Expr, reader: Reader, collector: Collector) -> str:
     lists = {labels: labels}
 
     def change(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column | exp.Anonymous):
+        if not isinstance(node, exp.Column | exp.Anonymous) and not _asks(node):
             return node
-        if isinstance(node, exp.Column):
+        if not isinstance(node, exp.Anonymous):
             plain = reader.unqualified(node)
             reader.check_columns(plain)
             value = collector.value(plain.sql(dialect="spark"))
@@ -303,6 +303,11 @@ def _each(argument: exp.Expr, reader: Reader, collector: Collector) -> str:
 
     said = argument.copy().transform(change).sql(dialect="spark")
     return f"transform(arrays_zip({', '.join(lists)}), z -> {said})"
+
+
+def _asks(node: exp.Expr) -> bool:
+    """Tell whether a node asks a query, which Spark does not do for each element of a list."""
+    return isinstance(node, exp.Subquery | exp.Exists) or node.args.get("query") is not None
 
 
 def labelled(argument: exp.Expr, collector: Collector) -> exp.Expr:

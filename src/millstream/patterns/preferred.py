@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from millstream.errors import UnsupportedSql
 from millstream.patterns.blocks import Block, Contiguity
 from millstream.patterns.conditions import Owner
 from millstream.patterns.parts import Guard
-from millstream.patterns.ways import Barriers, Guards, Place, Through, Wait, Way, Ways
+from millstream.patterns.ways import Barriers, Guards, Place, Through, Wait, Way, Ways, without
 
 
 class PreferredWays(Ways):
@@ -29,10 +28,20 @@ class PreferredWays(Ways):
         self._beginning = True
         start = self._place_ways(self._then(self.pattern.blocks, 0, ()))
         self._beginning = False
-        ends = [place for place, way in enumerate(start) if way.accepts and not way.last]
-        self.empty = bool(ends)
-        wanted = start[: ends[0]] if ends else start
-        return [way for way in wanted if way.take is not None]
+        return list(self._before_empty(start))
+
+    def _before_empty(self, start: list[Way]) -> Iterator[Way]:
+        """Yield ways to begin that are preferred to taking nothing, at each row or at the first."""
+        at_first: list[Guard] = []
+        for way in start:
+            if way.accepts and not way.last:
+                at_first.append(way.guard)
+                if way.guard == Guard():
+                    self.empty = True
+                    return
+            elif way.take is not None:
+                yield from without([way], at_first)
+        self.empty_at_first = bool(at_first)
 
     def _then(self, sequence: tuple[Block, ...], at: int, after: Place) -> Place:
         """Return a place; behind a sequence it is that of what follows, however it was reached."""
@@ -118,14 +127,7 @@ class PreferredWays(Ways):
         ]
 
     def _from_first(self, way: Way) -> Way:
-        """Return a way for the first row of a partition alone.
-
-        Raises:
-            UnsupportedSql: It takes no row: a match that is empty there, and nowhere else.
-        """
-        if way.accepts:
-            msg = 'the MATCH_RECOGNIZE clause has a match that takes nothing but the anchor "^"'
-            raise UnsupportedSql(msg, hint="let it take a row", where=self.pattern.where)
+        """Return a way for the first row of a partition alone."""
         return replace(way, guard=way.guard.also(self.parts.anchor("^")))
 
     def _first_passing(self, ways: list[Way | Through]) -> Iterator[Way | Through]:

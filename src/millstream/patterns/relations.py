@@ -11,6 +11,7 @@ each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from sqlglot import Token, TokenType
@@ -86,6 +87,12 @@ def first_clause(sql: str) -> Clause | None:
         if token.token_type == TokenType.MATCH_RECOGNIZE and opens and opens[0].text == "(":
             return _clause(sql, tokens, at)
     return None
+
+
+def has_window_pattern(sql: str) -> bool:
+    """Tell whether a query has a row pattern in a window, and so no clause of its own."""
+    words = [token.text.upper() for token in tokens_of(sql)]
+    return ("PATTERN", "(") in pairwise(words) and bool({"WINDOW", "OVER"} & {*words})
 
 
 def _clause(sql: str, tokens: list[Token], at: int) -> Clause:

@@ -105,7 +105,7 @@ class _Search:
             match = self._match(rows, place)
             if match is None:
                 place += 1
-                number += self.automaton.empty
+                number += self.automaton.empty and not (place > 1 and self.automaton.empty_at_first)
                 continue
             yield match
             self.vain.clear()

@@ -32,7 +32,8 @@ def placed(batch: Batch) -> Batch:
 def vain(automaton: Automaton, batch: Batch, found: Found, *, unmatched: bool) -> Found:
     """Return the rows of a whole batch at which matching was tried in vain, each as a match.
 
-    With `unmatched`, those that are part of an earlier match are left out.
+    With `unmatched`, those that are part of an earlier match are left out, and those of empty
+    matches where only first rows have such; else these first rows are all.
     """
     order, ends = _by_key(batch)
     at = np.empty(len(order), np.int64)
@@ -42,6 +43,10 @@ def vain(automaton: Automaton, batch: Batch, found: Found, *, unmatched: bool) -
     tried = _covered(len(order), *_gaps(starts, starts + landings(automaton, found), ends))
     if unmatched:
         tried &= ~_covered(len(order), starts, starts + found.ends - found.starts)
+    if automaton.empty_at_first:
+        first = np.zeros(len(order), np.bool_)
+        first[np.concatenate([np.zeros(1, np.int64), ends])[: len(ends)]] = True
+        tried &= ~first if unmatched else first
     rows = np.sort(order[tried])
     count = len(rows)
     return Found(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,14 +79,17 @@ class Vocabulary:
                 return self.full_type(Node("value", of=value))
         return self.full_type(node)
 
-    def _fold_type(self, function: str, listed: Node) -> str | None:
+    def _fold_type(self, function: str, lists: Sequence[Node]) -> str | None:
         if function in _FOLD_TYPES:
             return _FOLD_TYPES[function]
-        inner = self.element_type(listed)
+        inner = self.element_type(lists[0])
         if inner is None:
             return None
-        if function in ("list", "set"):
+        if function in ("list", "set") or function.endswith("_some"):
             return f"array<{inner}>"
+        if function in ("map", "multimap"):
+            value = self.element_type(lists[1])
+            return value and f"map<{inner},{value if function == 'map' else f'array<{value}>'}>"
         return inner if not function.startswith("sum") or inner in ("bigint", "double") else None
 
     def full_type(self, node: Node) -> str | None:
@@ -94,7 +97,7 @@ class Vocabulary:
         if node.op == "place":
             return self.element_type(node.args[0])
         if node.op == "fold":
-            return self._fold_type(node.of, node.args[0])
+            return self._fold_type(node.of, node.args)
         if node.op == "value":
             known = None if self.schema is None else self.values[node.of]
             return None if known is None else expressions.type_of(known, self.schema or Schema(()))

@@ -84,7 +84,7 @@ class Wait:
 
     def past(self, ways: list[Way]) -> list[Way]:
         """Return ways for events that meet no barrier."""
-        return _without(ways, [guard for _, guard in self.barriers])
+        return without(ways, [guard for _, guard in self.barriers])
 
 
 ACCEPT = Way(Guard(), None, None)
@@ -100,7 +100,7 @@ class Ways:
         self.pattern, self.parts = pattern, parts
         self.pending: set[tuple[object, ...]] = set()
         #: Whether a match may take nothing, in SQL.
-        self.empty = False
+        self.empty = self.empty_at_first = False
         #: Whether 0.1.0 had other states for the pattern: runs that it kept cannot be read.
         self.renumbered = False
         self._sequences: list[tuple[Block, ...]] = []
@@ -206,7 +206,7 @@ class Ways:
     def _end_ways(self, barriers: Barriers, once: Guards) -> list[Way]:
         if once:
             way = Way(Guard(), None, None, completes=True)
-            return _without([way], [*once, *(guard for _, guard in barriers)])
+            return without([way], [*once, *(guard for _, guard in barriers)])
         if all(kind == "greedy" for kind, _ in barriers):
             return [ACCEPT]
         ways: list[Way] = []
@@ -214,7 +214,7 @@ class Ways:
             key = ("pending", left)
             self.pending.add(key)
             ways.append(Way(guard, None, key))
-        return _without(ways, [guard for _, guard in barriers])
+        return without(ways, [guard for _, guard in barriers])
 
     def _sequence_ways(
         self,
@@ -240,7 +240,7 @@ class Ways:
         own = block.contiguity if contiguity is None else contiguity
         following = self._again(block, 1, rest) if block.loops else rest
         taking = self._body_ways(Wait(block, own, following, barriers))
-        entering = _without(taking, once)
+        entering = without(taking, once)
         if not block.nullable:
             return [*entering]
         self.renumbered = self.renumbered or block.preference in ("greedy", "reluctant")
@@ -264,7 +264,7 @@ class Ways:
         ways = taking(leaving)
         left = [way.guard for way in ways if way.take is not None]
         if wait.contiguity == "strict" or all(way.take is not None or way.accepts for way in ways):
-            return [*leaving, *_without(entering, left)]
+            return [*leaving, *without(entering, left)]
         # Both wait, each until an event comes that belongs to the other alone.
         if wait.contiguity == "relaxed":
             sequence, at, after = place
@@ -273,7 +273,7 @@ class Ways:
                 sequence, at + 1, None, after, wait.barriers | alone, once
             )
         ended = replace(wait, barriers=wait.barriers | _barriers(left))
-        return [*leaving, *_without(self._body_ways(ended), once)]
+        return [*leaving, *without(self._body_ways(ended), once)]
 
     def _takes_more(self, loop: Block, taken: int) -> bool:
         return loop.most is None or taken < loop.most
@@ -301,25 +301,25 @@ class Ways:
         It passes over events without forking.
         """
         left = [way.guard for way in leave if way.take is not None]
-        stay = _without([way for way in more if way.take is not None], left)
+        stay = without([way for way in more if way.take is not None], left)
         waits = [way for way in leave if way.take is None and not way.accepts]
         inner = [way for way in more if way.take is None]
         if inner and waits and loop.inner != "strict":
             own = [way.guard for way in more if way.take is not None]
-            both = _without([Way(Guard(), None, _key(place))], left)
-            both = _without(both, own) if loop.inner == "relaxed" else both
+            both = without([Way(Guard(), None, _key(place))], left)
+            both = without(both, own) if loop.inner == "relaxed" else both
             # What follows may pass over an event that it can take, as each later one is worth a
             # match.
             later = [
                 part
                 for number, guard in enumerate(left)
-                for part in _without(
+                for part in without(
                     [replace(way, guard=way.guard.also(guard)) for way in waits], left[:number]
                 )
                 if part.guard.possible
             ]
             return [*(way for way in leave if way not in waits), *stay, *later, *both]
-        return [*leave, *stay, *_without(inner, left)]
+        return [*leave, *stay, *without(inner, left)]
 
     def _negated_next(self, loop: Block, after: Place) -> list[Guard]:
         """Return what a negation right behind a loop forbids already inside it, as in Flink."""
@@ -389,7 +389,7 @@ class Ways:
             left = replace(wait, barriers=barriers)
             self._waits[left.key] = left
             passing.append(Way(part, None, left.key))
-        return wait.past(_without(passing, takes) if wait.contiguity == "relaxed" else passing)
+        return wait.past(without(passing, takes) if wait.contiguity == "relaxed" else passing)
 
 
 def _key(place: Place) -> tuple[object, ...]:
@@ -433,7 +433,7 @@ def _but(guard: Guard, others: Iterable[Guard]) -> list[Guard]:
     return found
 
 
-def _without(ways: Iterable[Way], guards: Iterable[Guard]) -> list[Way]:
+def without(ways: Iterable[Way], guards: Iterable[Guard]) -> list[Way]:
     """Return the ways for events that meet none of the guards."""
     found = list(ways)
     for guard in guards:

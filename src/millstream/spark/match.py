@@ -26,7 +26,7 @@ from millstream.patterns import kernel_cache
 from millstream.patterns.match_recognize import Recognition, read
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
-from millstream.patterns.relations import Clause, first_clause
+from millstream.patterns.relations import Clause, first_clause, has_window_pattern
 from millstream.spark.stages.match_frames import from_sources, matched, named, readied, schema_of
 from millstream.spark.stages.stateless import first_line
 
@@ -138,8 +138,14 @@ def sql(
             matches.createOrReplaceTempView(views[-1])
             query = clause.replaced(query, views[-1])
         if not views:
-            msg = "the query has no MATCH_RECOGNIZE clause"
-            raise InvalidSql(msg, hint="use spark.sql for a query without one", where=here())
+            msg, hint = (
+                "the query has no MATCH_RECOGNIZE clause",
+                "use spark.sql for a query without one",
+            )
+            if has_window_pattern(query):
+                msg = "the query has a row pattern in a WINDOW, which is not supported"
+                hint = "write a MATCH_RECOGNIZE clause with ONE ROW PER MATCH"
+            raise InvalidSql(msg, hint=hint, where=here())
         with _explained("the query cannot be computed"):
             return spark.sql(query)
     finally:
@@ -163,7 +169,17 @@ def _recognized(
     made = recognition_recipe(found, schema, time, batch=not df.isStreaming)
     with _explained("the query cannot be computed"):
         df = df.withColumns({name: F.expr(sql) for name, sql in found.computed})
-        return _matched(df, made, name, shards)
+        return _laid_out(_matched(df, made, name, shards), found)
+
+
+def _laid_out(rows: DataFrame, found: Recognition) -> DataFrame:
+    """Return all rows of matches in which a column stands as often as ORDER BY has it."""
+    orders = [one.column for one in found.orders if one.column]
+    if not found.all_rows or len(set(orders)) == len(orders):
+        return rows
+    names = [*found.partition, *orders]
+    rest = [name for name in rows.columns if name not in names]
+    return rows.select(*(named(name) for name in (*names, *rest)))
 
 
 def _untimed(df: DataFrame, found: Recognition) -> bool:

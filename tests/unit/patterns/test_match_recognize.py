@@ -181,8 +181,8 @@ def test_anchors_stand_for_the_first_and_the_last_row_of_a_partition():
     assert whole(clause("(^ a?) b", "a AS price = 1, b AS price > 0"), *prices) == ["0 2", "1 3"]
     assert whole(clause("^*? a{1}? $+", "a AS price = 1"), *prices) == ["5", "6"]
     assert whole(clause("a ^", "a AS price = 1"), *prices) == []
-    with pytest.raises(UnsupportedSql, match="takes nothing but the anchor"):
-        read(clause("^ | a", "a AS price = 1"), schema, batch=True)
+    assert whole(clause("^+ | a", "a AS price = 1"), *prices) == ["2", "3", "4", "5", "6"]
+    assert whole(clause("a | ^", "a AS price = 1"), 2, 1, 1, 1) == ["1", "2", "3"]
 
 
 def test_next_looks_at_the_rows_behind_in_a_batch():

@@ -72,8 +72,13 @@ NOON = datetime(2026, 11, 16, 12, 30, 15, 250000, tzinfo=UTC)
         ("day + interval 1 day", {"day": date(2026, 12, 31)}, date(2027, 1, 1)),
         ("at > day", {"at": NOON, "day": NOON.date()}, True),
         ("datediff(day, '2026-11-10')", {"day": NOON.date()}, 6),
+        ("timestampdiff(HOUR, at, timestamp '2026-11-16 09:00:00')", {"at": NOON}, -3),
+        ("timestampdiff(MONTH, timestamp '2026-09-17 00:00:00', at)", {"at": NOON}, 1),
+        ("timestampdiff(QUARTER, at, timestamp '2026-01-17 00:00:00')", {"at": NOON}, -3),
         # what is inside of others
         ("size(some) > 1", {"some": [1, None]}, True),
+        ("array_max(some)", {"some": [1, None, 3]}, 3),
+        ("array_min(array(i, 2))", {"i": 4}, 2),
         ("array_contains(some, 2)", {"some": [1, None]}, None),
         ("some[1]", {"some": [1, 2]}, 2),
         ("tags['a'] + 1", {"tags": {"a": 4}}, 5),

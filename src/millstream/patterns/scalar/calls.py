@@ -87,6 +87,28 @@ def has(array: list[Value], wanted: Value) -> bool | None:
     return None if None in array else False
 
 
+def _array(writer: Writer, tree: exp.Array) -> Code:
+    codes = alike(writer, writer.codes(tree.expressions), tree)
+    kind = next((code.type for code in codes if code.type != "void"), "void")
+    values = ", ".join(code.value for code in codes)
+    return Code(f"[{values}]", None if kind is None else f"array<{kind}>")
+
+
+def _extreme_of(choose: Callable[..., Value]) -> Build:
+    def most(array: list[Value]) -> Value:
+        known = (one for one in array if one is not None)
+        return choose(known, key=arithmetic.ordered, default=None)
+
+    def build(writer: Writer, tree: exp.Expr) -> Code:
+        array = writer.code(tree.this)
+        if array.type is not None and not array.type.startswith("array<"):
+            raise writer.refused(tree, f"looks into a {array.type}")
+        kind = None if array.type is None else typed.element_of(array.type)
+        return writer.kept(writer.call(most, kind, array).value, kind)
+
+    return build
+
+
 def _item(writer: Writer, tree: exp.Bracket) -> Code:
     container, place = writer.code(tree.this), writer.code(tree.expressions[0])
     kind = container.type
@@ -97,6 +119,8 @@ def _item(writer: Writer, tree: exp.Bracket) -> Code:
         element = typed.element_of(kind)
     elif kind is not None and kind.startswith("map<"):
         helper, element = entry, typed.value_of(kind)
+    elif kind is None and tree.args.get("offset") == 1:
+        helper, element = (try_held if tree.args.get("safe") else held), None
     else:
         raise writer.refused(tree)
     return writer.kept(writer.call(helper, element, container, place).value, element)
@@ -117,6 +141,17 @@ def element_at(array: list[Value], place: int) -> Value:
 
 def try_element_at(array: list[Value], place: int) -> Value:
     return element_at(array, place) if 1 <= abs(place) <= len(array) else None
+
+
+def held(container: Value, place: Value) -> Value:
+    """Return what a map has for a key, or an element of a list."""
+    return entry(container, place) if isinstance(container, dict) else element_at(container, place)
+
+
+def try_held(container: Value, place: Value) -> Value:
+    return (
+        entry(container, place) if isinstance(container, dict) else try_element_at(container, place)
+    )
 
 
 def _list_joined(writer: Writer, tree: exp.ArrayToString) -> Code:
@@ -181,6 +216,9 @@ CALLS: Final[dict[type[exp.Expr], Build]] = {
     exp.Greatest: _extreme(max),
     exp.Nullif: _null_if,
     exp.Nvl2: _null_else,
+    exp.Array: _array,
+    exp.ArrayMax: _extreme_of(max),
+    exp.ArrayMin: _extreme_of(min),
     exp.ArraySize: _size,
     exp.ArrayContains: _contains,
     exp.ArrayToString: _list_joined,

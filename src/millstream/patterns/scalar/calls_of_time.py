@@ -162,6 +162,50 @@ def _after(unit: timedelta) -> Callable[[int], datetime]:
     return lambda count: EPOCH + count * unit
 
 
+# Differences
+
+_UNITS: Final = {
+    "MICROSECOND": MICROSECOND,
+    "MILLISECOND": _MILLISECOND,
+    "SECOND": _SECOND,
+    "MINUTE": timedelta(minutes=1),
+    "HOUR": timedelta(hours=1),
+    "DAY": timedelta(days=1),
+    "WEEK": timedelta(weeks=1),
+}
+_MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+
+def months_between(first: datetime, last: datetime) -> int:
+    """Return the whole months from one time to another, which may be earlier."""
+    if last < first:
+        return -months_between(last, first)
+    found = (last.year - first.year) * 12 + last.month - first.month
+    return found - ((last.day, last.time()) < (first.day, first.time()))
+
+
+def _difference(writer: Writer, tree: exp.TimestampDiff) -> Code:
+    unit = tree.args["unit"].name.upper()
+    if unit not in _UNITS and unit not in _MONTHS:
+        raise writer.refused(tree)
+
+    def between(first: datetime, last: datetime) -> int:
+        if unit in _MONTHS:
+            return int(months_between(first, last) / _MONTHS[unit])
+        whole = abs(last - first) // _UNITS[unit]
+        return whole if last >= first else -whole
+
+    codes = writer.codes([tree.expression, tree.this])
+    moments = [given(writer, code, "timestamp", tree) for code in codes]
+    return writer.call(between, "bigint", *moments)
+
+
+def _days(writer: Writer, tree: exp.DateDiff) -> Code:
+    if tree.args.get("unit") is not None:
+        raise writer.refused(tree)
+    return strict(days_between, "int", "date", "date")(writer, tree)
+
+
 TIME_CALLS: Final[dict[type[exp.Expr], Build]] = {
     exp.Year: _part("YEAR"),
     exp.Quarter: _part("QUARTER"),
@@ -180,7 +224,8 @@ TIME_CALLS: Final[dict[type[exp.Expr], Build]] = {
     exp.TimestampTrunc: _truncated,
     exp.DateTrunc: _first_day,
     exp.TsOrDsAdd: strict(later, "date", "date", "int"),
-    exp.DateDiff: strict(days_between, "int", "date", "date"),
+    exp.DateDiff: _days,
+    exp.TimestampDiff: _difference,
     exp.UnixMicros: strict(_since(MICROSECOND), "bigint", "timestamp"),
     exp.UnixMillis: strict(_since(_MILLISECOND), "bigint", "timestamp"),
     exp.UnixSeconds: strict(_since(_SECOND), "bigint", "timestamp"),

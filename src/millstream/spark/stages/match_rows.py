@@ -116,9 +116,12 @@ class ShardMatcher:
         if self.recipe.empty:
             found, lost = numbered(found, lost)
         shown = [self._results(0, plan, found)] if len(found) else []
-        if not len(lost) or (self.recipe.empty and self.recipe.omitted):
-            return shown
-        return [*shown, self._results(0 if self.recipe.empty else UNMATCHED, plan, lost)]
+        if len(lost) and not (self.recipe.empty and self.recipe.omitted):
+            shown.append(self._results(0 if self.recipe.empty else UNMATCHED, plan, lost))
+        if plan.automaton.empty_at_first and self.recipe.unmatched:
+            others = vain(plan.automaton, batch, found, unmatched=True)
+            shown += [self._results(UNMATCHED, plan, others)] if len(others) else []
+        return shown
 
     def sorted_out(self, rows: pa.Table, watermark: int | None) -> tuple[pa.Table, pa.Table | None]:
         """Return the rows that can be matched, and dead letters for the others.
