@@ -119,9 +119,14 @@ def _checked(worker: Worker, query: str, sample: Events, place: Path) -> list[st
         worker.run(query, sample, out, kept=True)
     except Failed as failed:
         return ["failed", str(failed)]
-    changes = worker.system == "flink" and query in flink_sql.CHANGING
+    flink = worker.system == "flink"
     rows, wrong = answers.differences(
-        query, sample.files, sample.side_input, out / "out", changes=changes
+        query,
+        sample.files,
+        sample.side_input,
+        out / "out",
+        changes=flink and query in flink_sql.CHANGING,
+        key=flink_sql.KEYS.get(query) if flink else None,
     )
     return ["wrong", *wrong] if wrong else [f"{rows:,} rows, right"]
 

@@ -117,11 +117,18 @@ FORMS: Final = {
 
 
 def differences(
-    query: str, events: Path, side_input: Path, out: Path, *, changes: bool = False
+    query: str,
+    events: Path,
+    side_input: Path,
+    out: Path,
+    *,
+    changes: bool = False,
+    key: str | None = None,
 ) -> tuple[int, list[str]]:
     """Return how many rows a query must answer, and rows that are not in both answers.
 
-    With `changes`, `out` has rows that came and rows that went (Debezium's JSON): those that are left count.
+    With `changes`, `out` has rows that came and rows that went (Debezium's JSON): those that are left count, with
+    a `key` the last of each key.
     """
     with duckdb.connect() as base:
         _name_events(base, events, side_input)
@@ -131,7 +138,8 @@ def differences(
         shown = ", ".join(f"{FORMS[name]} AS {name}" if name in FORMS else name for name in kinds)
         if changes:
             came, went = (_changes(one, kinds, out) for one in ("after", "before"))
-            base.execute(f"CREATE TABLE results AS {came} EXCEPT ALL {went}")
+            left = f"{came} EXCEPT ALL {went}" if key is None else _last(came, key)
+            base.execute(f"CREATE TABLE results AS {left}")
         else:
             base.register("results", _in_utc(_read(out)))
         base.execute(f"CREATE TABLE got AS SELECT {shown} FROM results")
@@ -142,6 +150,12 @@ def differences(
         ]
         (count,) = base.execute("SELECT count(*) FROM expected").fetchone() or (0,)
     return int(count), wrong
+
+
+def _last(rows: str, key: str) -> str:
+    numbered = f"SELECT *, row_number() OVER () AS number FROM ({rows})"
+    last = f"row_number() OVER (PARTITION BY {key} ORDER BY number DESC) = 1"
+    return f"SELECT * EXCLUDE number FROM ({numbered}) QUALIFY {last}"
 
 
 def _changes(which: str, kinds: dict[str, str], out: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks import events as shared
-from benchmarks.nexmark.generator import Config, block, blocks
+from benchmarks.nexmark.generator import CYCLE, FIRST_CATEGORY, Config, block, blocks
 
 import millstream as ms
 
@@ -42,10 +43,18 @@ def write_files(
 
 
 def _end(config: Config, events: int) -> pa.RecordBatch:
-    like = block(config, events, 1)
-    moment = pc.add(like.column("date_time"), pa.scalar(timedelta(days=2)))
-    columns = [pa.array([NO_KIND], pa.int32()), *(pa.nulls(1, c.type) for c in like.columns[1:-1])]
-    return pa.RecordBatch.from_arrays([*columns, moment], schema=like.schema)
+    """Return a row that is a person, an auction and a bid, and of no kind.
+
+    Spark pushes what queries ask of these below the watermark, which the row has to reach.
+    """
+    like = block(config, math.ceil(events / CYCLE) * CYCLE, CYCLE)
+    asked = {"person": {"state": "OR"}, "auction": {"category": FIRST_CATEGORY}, "bid": {}}
+    row = {
+        "kind": NO_KIND,
+        **{name: pc.drop_null(like[name])[0].as_py() | asked[name] for name in asked},
+        "date_time": like["date_time"][0].as_py() + timedelta(days=2),
+    }
+    return pa.RecordBatch.from_pylist([row], schema=like.schema)
 
 
 def fill_journal(folder: Path, config: Config, events: int, *, entry: int = 1_000) -> Path:
