@@ -293,7 +293,7 @@ def main() -> None:
     ]
     runs = [by_runs(runs, touched=some) for runs, some in touching]
     moved = [by_moved(runs, 200_000, given.turns) for runs in (1, 100, 1000, 10_000, 100_000)]
-    waiting = [by_state(runs) for runs in (1, 100, 10_000, 1_000_000)]
+    waiting = [by_state(runs, BATCH) for runs in (1, 100, 10_000, 1_000_000)]
     whole = [by_rows(1_000_000, given.turns, batch=batch) for batch in (True, False)]
     results = {
         "beside_bobocep": compares,

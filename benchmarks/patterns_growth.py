@@ -163,20 +163,20 @@ def by_runs(runs: int, *, touched: int) -> dict[str, Any]:
     }
 
 
-def by_state(runs: int) -> dict[str, Any]:
-    """Runs of as many keys wait, their state is handed over as bytes, and a batch touches up to 100 keys or none."""
+def by_state(runs: int, size: int = SHARE) -> dict[str, Any]:
+    """Runs of as many keys wait, their state is handed over as bytes, and a batch touches 100 keys or none."""
     automaton = compile_pattern(PATTERN.within("300 seconds"))
     made = matcher(automaton, [])
-    names = np.array([f"key-{number:09d}" for number in range(runs)], object)
+    names = np.array([f"key-{number:09d}" for number in range(max(runs, 100))], object)
     with folder("growth") as place:
         state = Kept(made, StateFiles(Folder(place), "growth", retain=28))
-        state.take(keyed(automaton, np.ones(runs, np.int64), names, 0))
+        state.take(keyed(automaton, np.ones(runs, np.int64), names[:runs], 0))
         random = np.random.default_rng(3)
-        few = random.choice(runs, min(runs, 100), replace=False)
+        few = random.choice(len(names), 100, replace=False)
         first = table(np.ones(0, np.int64))
         for turn in range(2 * TURNS + 1):  # the first one cuts what is kept
-            values = random.integers(0, 8, SHARE)
-            some = keyed(automaton, values, names[random.choice(few, SHARE)], 1 + turn)
+            values = random.integers(0, 8, size)
+            some = keyed(automaton, values, names[random.choice(few, size)], 1 + turn)
             state.take(some)
             if turn == 0:
                 state.spent.clear()
@@ -186,7 +186,7 @@ def by_state(runs: int) -> dict[str, Any]:
             state.take(keyed(automaton, first.column("x").to_numpy(), names[:0], 1))
     return {
         "runs": runs,
-        "us": round(touched / SHARE * 1e6, 2),
+        "us": round(touched / size * 1e6, 3),
         "ms_per_batch": round(touched * 1e3, 2),
         "ms_without_events": round(min(state.spent) * 1e3, 2),
     }
