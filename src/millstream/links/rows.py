@@ -38,7 +38,11 @@ def to_batch(rows: Any, schema: pa.Schema, *, source: str) -> pa.RecordBatch:
         RowsRefused: A column is unknown, or a value is not of its column's type; the row is
             numbered from 0.
     """
-    return _Into(schema, source).batch(rows)
+    try:
+        return _Into(schema, source).batch(rows)
+    except UnicodeDecodeError as exc:  # Arrow does not look into names
+        msg = f'the rows for source "{source}" have a name that is not UTF-8'
+        raise RowsRefused(msg) from exc
 
 
 class _Into:

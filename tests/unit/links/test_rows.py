@@ -489,3 +489,13 @@ def test_rows_are_taken_while_another_thread_imports_pandas(
     monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
     schema = pa.schema([("n", pa.int64())])
     assert to_batch([{"n": 1}], schema, source="f.s").to_pylist() == [{"n": 1}]
+
+
+def test_a_column_whose_name_is_no_text_is_refused() -> None:
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch({"zzzz": [1]})
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream = sink.getvalue().to_pybytes().replace(b"zzzz", b"\xf3zzz")
+    with pa.ipc.open_stream(stream) as opened, pytest.raises(RowsRefused, match="not UTF-8"):
+        to_batch(opened.read_next_batch(), ORDERS, source="orders")
