@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 #: Names of states, each with its columns and their types.
@@ -49,6 +50,7 @@ def _checked(state: str, column: str, kind: str, value: Any) -> Any:
     return float(value) if kind in ("double", "float") else value
 
 
+@cache
 def check_of(kind: str) -> Callable[[Any], bool] | None:
     """Return what tells whether a value is of a type; None if that type cannot be kept."""
     if kind in _BITS:

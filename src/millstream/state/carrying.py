@@ -11,17 +11,22 @@ again: files of an attempt before are named by nobody.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw
+from msgspec.msgpack import decode, encode
 
+from millstream.state.appending import appended
 from millstream.state.files import StateFiles, imported_name
 from millstream.state.importing import Imported, decide, imported
-from millstream.state.manifest import NO_TIME, Entry, Manifest, Run, dump, load, no_time
-from millstream.state.reading import entries
-from millstream.state.shard import ShardState
+from millstream.state.manifest import Manifest, Run, dump, load, no_time
+from millstream.state.reading import whole
+from millstream.state.run_file import RunFile
 from millstream.storage import Storage
 
 #: The batch of a decision that was made before there was any.
@@ -75,25 +80,51 @@ def carry_changed(
     change: Change,
     expired: int | None = None,
     old_time: Callable[[Raw], int] = no_time,
+    added: Mapping[str, Any] | None = None,
 ) -> list[tuple[bytes, Any, str]]:
     """Let a shard keep what `change` makes of each value; return the keys at which it failed.
 
     These have no state then: each with its value from before, and why. Entries that had `expired`
-    are left out, whether they were removed already or not.
+    are left out, whether they were removed already or not. If all that `change` does is to add
+    entries to mappings, `added` are these: then it is called for few values.
     """
-    kept: dict[bytes, Entry | None] = {}
-    failed: list[tuple[bytes, Any, str]] = []
-    for key, value, time in entries(data, old.open, expired, old_time=old_time):
-        try:
-            after = msgspec.msgpack.encode(change(value))
-        except Exception as error:  # noqa: BLE001 (the user's function may raise anything)
-            failed.append((key, value, f"{type(error).__name__}: {error}"))
-            continue
-        kept[key] = Entry(after, NO_TIME if time is None else time)
-    begin = Manifest(load(data).touches, imported=token)
-    content = ShardState(begin, new, shard).commit(kept) or dump(begin)
-    new.storage.put(imported_name(new.stage, token, shard), content)
+    before = whole(data, old.open, expired, old_time=old_time)
+    after, failed = _changed(before, change, added)
+    following = Manifest(load(data).touches, imported=token)
+    if after.nbytes <= new.inline:
+        following.fresh = {
+            key: (Raw(one[0]), one[1]) for key, one in after.items() if one is not None
+        }
+    else:
+        content = after.dump()
+        name = new.put(shard, following.touches, content)
+        following.runs = [after.described(name, len(content))]
+    new.storage.put(imported_name(new.stage, token, shard), dump(following))
     return failed
+
+
+def _changed(
+    before: RunFile, change: Change, added: Mapping[str, Any] | None
+) -> tuple[RunFile, list[tuple[bytes, Any, str]]]:
+    values, places = before.values, np.arange(len(before))
+    if added is not None:
+        values, places = appended(values, added)
+    if not len(places):
+        return before.changed(values, []), []
+    failed: dict[int, tuple[bytes, Any, str]] = {}
+    encoded: list[bytes] = []
+    for place, data in zip(places.tolist(), before.at(places)[0], strict=True):
+        value, content = decode(data), b""
+        try:
+            content = encode(change(value))
+        except Exception as error:  # noqa: BLE001 (the user's function may raise anything)
+            key = before.batch.column(1)[place].as_py()
+            failed[place] = key, value, f"{type(error).__name__}: {error}"
+        encoded.append(content)
+    mask = np.zeros(len(before), bool)
+    mask[places] = True
+    values = pc.replace_with_mask(values, pa.array(mask), pa.array(encoded, values.type))
+    return before.changed(values, list(failed)), list(failed.values())
 
 
 def decide_carried(new: StateFiles, token: str, shards: Iterable[int]) -> None:

@@ -29,13 +29,24 @@ def entries(
         hashing: How keys are hashed.
         old_time: Returns the time of a value of earlier versions, which stored none beside it.
     """
+    for key, entry in whole(data, open_file, expired, hashing, old_time).items():
+        assert entry is not None, "what was removed is left out"
+        value, time = entry
+        yield key, msgspec.msgpack.decode(value), None if time == NO_TIME else time
+
+
+def whole(
+    data: bytes,
+    open_file: Callable[[str], pa.Buffer],
+    expired: int | None = None,
+    hashing: Hashing = hashed,
+    old_time: Callable[[Raw], int] = no_time,
+) -> RunFile:
+    """Return all that a shard keeps as one run; the arguments are those of `entries`."""
     manifest = load(data, old_time)
     own: dict[bytes, Stored | None] = {
         key: (bytes(value), time) for key, (value, time) in manifest.fresh.items()
     }
     runs = [RunFile.load(open_file(run.name)) for run in manifest.runs]
     runs.append(RunFile.of(own | dict.fromkeys(manifest.removed), hashing))
-    for key, entry in merged(runs, whole=True, expired=expired).items():
-        assert entry is not None, "what was removed is left out"
-        value, time = entry
-        yield key, msgspec.msgpack.decode(value), None if time == NO_TIME else time
+    return merged(runs, whole=True, expired=expired)

@@ -151,9 +151,37 @@ class RunFile:
 
     def items(self) -> Iterator[tuple[bytes, Stored | None]]:
         """Yield all entries."""
-        keys, columns = self.batch.column(1).to_pylist(), self.at(np.arange(len(self)))
-        for key, value, time in zip(keys, *columns, strict=True):
-            yield key, None if value is None else (value, time)
+        keys, values = (self.batch.column(n).to_numpy(zero_copy_only=False) for n in (1, 2))
+        found = zip(values.tolist(), self._times.tolist(), strict=True)
+        if self.values.null_count:
+            found = (None if one[0] is None else one for one in found)  # type: ignore[assignment]
+        return zip(keys.tolist(), found, strict=True)
+
+    def with_entries(self, entries: Mapping[bytes, Stored]) -> RunFile | None:
+        """Return a run of other entries of the same keys in the same order; None if these differ.
+
+        So it is if a batch touches all keys that there are.
+        """
+        keys = self.batch.column(1)
+        if len(entries) != len(self) or not keys.equals(pa.array(list(entries), keys.type)):
+            return None
+        values, times = zip(*entries.values(), strict=True)
+        columns = [self.batch.column(0), keys, pa.array(values, keys.type), pa.array(times)]
+        return RunFile(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+
+    @property
+    def values(self) -> pa.Array:
+        """The values of all entries."""
+        return self.batch.column(2)
+
+    def changed(self, values: pa.Array, gone: Sequence[int]) -> RunFile:
+        """Return the same keys with other values, without those at some places."""
+        batch = self.batch.set_column(2, SCHEMA.field(2), values)
+        if gone:
+            stays = np.ones(len(self), bool)
+            stays[list(gone)] = False
+            batch = batch.filter(pa.array(stays))
+        return RunFile(batch)
 
     @property
     def _times(self) -> _Places:

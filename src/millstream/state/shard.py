@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import itemgetter
+from itertools import repeat
+from operator import is_, itemgetter
+from typing import cast
 
 import numpy as np
 from msgspec import Raw
@@ -43,12 +46,12 @@ class ShardState:
     def lookup(self, keys: Iterable[bytes]) -> dict[bytes, Stored]:
         """Return the entries of those of the keys that have one."""
         fresh, wanted = self.manifest.fresh, set(keys)
-        own = fresh.keys() & wanted
+        own = fresh.keys() & wanted if fresh else set()
         found = {key: (bytes(fresh[key][0]), fresh[key][1]) for key in own}
         if self.manifest.runs:
             wanted -= own
             wanted.difference_update(self.manifest.removed)
-            found |= self._in_runs(list(wanted))
+            found |= self._in_runs(wanted)
         return found
 
     def due(self, moment: int) -> dict[bytes, Stored]:
@@ -78,7 +81,10 @@ class ShardState:
         times += [self._run(run.name).next_time(moment) for run in self.manifest.runs]
         return min((time for time in times if time > moment), default=NO_TIME)
 
-    def _in_runs(self, wanted: list[bytes]) -> dict[bytes, Stored]:
+    def _in_runs(self, asked: set[bytes]) -> dict[bytes, Stored]:
+        if self._are_most(asked):
+            return self._among_all(asked)
+        wanted = list(asked)
         hashes = self._hashed(wanted)
         order = np.argsort(hashes)
         keys, hashes = np.array(wanted, object)[order], hashes[order]
@@ -94,20 +100,33 @@ class ShardState:
                 break
         return found
 
+    def _among_all(self, asked: set[bytes]) -> dict[bytes, Stored]:
+        """Return the entries of keys, read with all others: that takes no hashes."""
+        found: dict[bytes, Stored | None] = {}
+        for run in self.manifest.runs:
+            found.update(self._run(run.name).items())
+        there, _ = _apart(found)
+        if there.keys() <= asked:
+            return dict(there)
+        return {key: there[key] for key in there.keys() & asked}
+
     def _hashed(self, keys: Sequence[bytes]) -> Hashes:
         """Return the hashes of keys, computed at most once."""
         known = self._hashes
         if not known and self._are_most(keys):
             for run in self.manifest.runs:
                 known.update(self._run(run.name).hashes())
-        if missing := [key for key in keys if key not in known] if known else keys:
-            hashes = self.hashing(missing)
-            known.update(zip(missing, hashes.tolist(), strict=True))
-            if missing is keys:
-                return hashes
+        if known:
+            with suppress(KeyError):  # most often all of them are known
+                return np.fromiter(map(known.__getitem__, keys), np.uint64, len(keys))
+        missing = [key for key in keys if key not in known] if known else keys
+        hashes = self.hashing(missing)
+        known.update(zip(missing, hashes.tolist(), strict=True))
+        if missing is keys:
+            return hashes
         return np.fromiter(map(known.__getitem__, keys), np.uint64, len(keys))
 
-    def _are_most(self, keys: Sequence[bytes]) -> bool:
+    def _are_most(self, keys: Collection[bytes]) -> bool:
         """Tell whether so many keys are wanted that it is quicker to read all hashes of files."""
         rows = sum(run.rows for run in self.manifest.runs)
         return 0 < rows < 2 * len(keys)
@@ -132,15 +151,15 @@ class ShardState:
         """
         before, files = self.manifest, self.files
         fresh = {key: one for key, one in before.fresh.items() if key not in changes}
-        put = {key: one for key, one in changes.items() if one is not None}
+        put, gone = _apart(changes)
         removed = dict.fromkeys(key for key in before.removed if key not in put)
-        removed |= dict.fromkeys(key for key, one in changes.items() if one is None)
+        removed |= dict.fromkeys(gone)
         outlived, half = 0, None
         if expired is not None:
             stale = [key for own in (fresh, put) for key, one in own.items() if one[1] <= expired]
             for key in stale:
                 fresh.pop(key, None)
-                put.pop(key, None)
+            put = {key: one for key, one in put.items() if one[1] > expired} if stale else put
             removed |= dict.fromkeys(stale)
             outlived = tiers.outlived(before.runs, expired)
             half = tiers.half_gone(before.runs[outlived:], expired)
@@ -193,11 +212,15 @@ class ShardState:
         if not following.runs:
             following.removed = []
 
-    def _of_own(self, manifest: Manifest, put: dict[bytes, Stored]) -> RunFile:
+    def _of_own(self, manifest: Manifest, put: Mapping[bytes, Stored]) -> RunFile:
+        if not (manifest.fresh or manifest.removed):
+            last = self._run(manifest.runs[-1].name) if manifest.runs else None
+            again = None if last is None else last.with_entries(put)
+            return again or RunFile.of(put, self._hashed)
         entries: dict[bytes, Stored | None] = {
             key: (bytes(value), time) for key, (value, time) in manifest.fresh.items()
         }
-        return RunFile.of(entries | put | dict.fromkeys(manifest.removed), self._hashed)
+        return RunFile.of({**entries, **put, **dict.fromkeys(manifest.removed)}, self._hashed)
 
     def _leaving(self, touch: int, outlived: list[Run]) -> list[tuple[int, str]]:
         """Return the files that stay for now, though they were replaced."""
@@ -215,6 +238,16 @@ class ShardState:
             gone += [name for name in old if name not in known]
         for name in gone:
             files.delete(name)
+
+
+def _apart(
+    changes: Mapping[bytes, Stored | None],
+) -> tuple[Mapping[bytes, Stored], list[bytes]]:
+    """Return what was put, and which keys were removed, which is seldom."""
+    if not any(map(is_, changes.values(), repeat(None))):
+        return cast("Mapping[bytes, Stored]", changes), []
+    put = {key: one for key, one in changes.items() if one is not None}
+    return put, [key for key, one in changes.items() if one is None]
 
 
 def _least_size(put: Mapping[bytes, Stored]) -> int:

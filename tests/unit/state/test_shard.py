@@ -115,3 +115,23 @@ def test_everything_may_be_in_files(tmp_path: Path) -> None:
     assert load(data).fresh == {}
     found = ShardState(load(data), files).lookup(map(key, range(8)))
     assert {k: time for k, (_, time) in found.items()} == {key(n % 7): n for n in range(13, 20)}
+
+
+def test_all_keys_are_touched_again_and_most_of_them_are_looked_up(files: StateFiles) -> None:
+    data = with_base(files)
+    for turn in range(3):
+        shard = ShardState(load(data), files)
+        before = shard.lookup(map(key, range(5_000)))
+        assert len(before) == 5_000
+        changes = {one: Entry(b"\xcd" + int(one[4:]).to_bytes(2), turn) for one in before}
+        data = shard.commit(changes) or data
+    assert {k: (value, time) for k, value, time in entries(data, files.open)} == {
+        key(number): (number, 2) for number in range(5_000)
+    }
+    some = set(map(key, range(4_000)))
+    assert set(ShardState(load(data), files).lookup(some)) == some
+    gone = ShardState(load(data), files).commit(dict.fromkeys(map(key, range(0, 5_000, 10))))
+    assert gone is not None
+    found = ShardState(load(gone), files).lookup(map(key, range(6, 6_000)))
+    assert set(found) == {key(number) for number in range(6, 5_000) if number % 10}
+    assert all(value[1:] == int(one[4:]).to_bytes(2) for one, (value, _) in found.items())

@@ -46,6 +46,17 @@ class StateFit:
         """Whether values stay what they are."""
         return self.convert is None and not (self.renamed or self.dropped or self.added)
 
+    @property
+    def appended(self) -> dict[str, Any] | None:
+        """The entries that each value gets behind its own, if it is a mapping and that is all."""
+        if self.as_it_is:
+            return {}
+        if self.convert is not None or self.renamed or self.dropped or self.states:
+            return None
+        if any(len(path) > 1 for path, _ in self.added):
+            return None
+        return {path[0]: default for path, default in self.added}
+
     def value(self, before: Any) -> Any:
         """Return the value that a key goes on with; the one before is not changed.
 
@@ -62,7 +73,7 @@ class StateFit:
             return before
         names = dict(self.renamed)
         stays = {name: one for name, one in before.items() if name not in self.dropped}
-        after = {names.get(name, name): deepcopy(one) for name, one in stays.items()}
+        after = {names.get(name, name): one for name, one in stays.items()}
         for path, default in self.added:
             _put(after, path, default)
         return after
@@ -71,11 +82,13 @@ class StateFit:
 def _put(state: dict[str, Any], path: Path, default: Any) -> None:
     *above, last = path
     for name in above:
-        inside = state.setdefault(name, {})
+        inside = state.get(name, {})
         if not isinstance(inside, dict):
             return
-        state = inside
-    state.setdefault(last, deepcopy(default))
+        state[name] = dict(inside)  # that of the value before stays as it is
+        state = state[name]
+    if last not in state:
+        state[last] = deepcopy(default)
 
 
 def fit_of_columns(

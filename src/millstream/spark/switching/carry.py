@@ -124,9 +124,9 @@ def _carry(pair: VersionPair, old: GroupQuery, new: GroupQuery) -> Iterator[None
             if stage.fit.as_it_is and expired is None:
                 carry_as_it_is(states.files, files, token, shard, data, old_time)
             else:
-                change = stage.fit.value
+                change, added = stage.fit.value, stage.fit.appended
                 failed += carry_changed(
-                    states.files, files, token, shard, data, change, expired, old_time
+                    states.files, files, token, shard, data, change, expired, old_time, added
                 )
             passing("switch-carried-shard")
             yield
