@@ -44,7 +44,7 @@ format: setup ## format the code and fix what can be fixed
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: setup ## measure, and write benchmarks/results/
+bench: setup ## measure, write benchmarks/results/ and FIGURES.md, and show what is worse than before
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(ARGS)
 
 pictures: ## take the pictures of the console in the docs, in a browser, of a job that runs
