@@ -32,19 +32,25 @@ SAMPLE: Final = 20_000
 #: Slower than the standard's, so that few events span many windows, and each has a millisecond of its own.
 SLOW: Final = Config(rate=100)
 COLD: Final = "q0,q5,q9"
+#: The part of the time over all events by which it must exceed that over few.
+LEAST_SLOPE: Final = 0.2
 
 
 def main() -> None:
     args = _arguments()
     with folder("nexmark") as place:
         sample = _written(place / "sample", SAMPLE, SLOW, SAMPLE // 4)
-        _check(args.systems, args.queries, sample, place)
+        # The same processes all along, so that each has seen every query before it is timed.
+        workers = {system: Worker(system, place / system) for system in args.systems}
+        _check(workers, args.queries, sample, place)
         if args.check:
             return
         config = Config()
         few = _written(place / "few", args.events // 5, config, args.rows_per_batch)
         many = _written(place / "many", args.events, config, args.rows_per_batch)
-        found = _measure(args, few, many, place)
+        found = _measure(args, workers, few, many, place)
+        for worker in workers.values():
+            worker.stop()
         cold = [name for name in args.cold.split(",") if name in args.queries]
         found["cold"] = {query: _cold(args.systems, query, many, place) for query in cold}
     settings = {
@@ -91,21 +97,18 @@ def _able(system: str, query: str) -> bool:
     return not (system == "flink" and query in flink_sql.MISSING)
 
 
-def _check(systems: Sequence[str], queries: Sequence[str], sample: Events, place: Path) -> None:
+def _check(workers: dict[str, Worker], queries: Sequence[str], sample: Events, place: Path) -> None:
     """Compare the answers of all systems with DuckDB's.
 
     Raises:
         SystemExit: Some are others.
     """
-    workers = {system: Worker(system, place / "checked" / system) for system in systems}
     wrong = 0
     for query in queries:
         for system, worker in workers.items():
             said, *rows = _checked(worker, query, sample, place)
             print("\n  ".join([f"{query}, {system}: {said}", *rows]), flush=True)
             wrong += said in ("wrong", "failed")
-    for worker in workers.values():
-        worker.stop()
     if wrong:
         raise SystemExit(f"error: {wrong} answers are not those of DuckDB")
 
@@ -131,17 +134,13 @@ def _checked(worker: Worker, query: str, sample: Events, place: Path) -> list[st
     return ["wrong", *wrong] if wrong else [f"{rows:,} rows, right"]
 
 
-def _measure(args: argparse.Namespace, few: Events, many: Events, place: Path) -> dict[str, Any]:
+def _measure(
+    args: argparse.Namespace, workers: dict[str, Worker], few: Events, many: Events, place: Path
+) -> dict[str, Any]:
     """Return what each query takes in each system, over few and over many events."""
     costs: dict[tuple[str, str, int], list[Cost]] = {}
-    starts: dict[str, list[float]] = {system: [] for system in args.systems}
     loads = []
     for turn in range(args.turns):
-        workers = {
-            system: Worker(system, place / f"turn-{turn}" / system) for system in args.systems
-        }
-        for system, worker in workers.items():
-            starts[system].append(round(worker.start_s, 2))
         for query in args.queries:
             for system, worker in workers.items():
                 for events in (few, many) if _able(system, query) else ():
@@ -149,12 +148,9 @@ def _measure(args: argparse.Namespace, few: Events, many: Events, place: Path) -
                     costs.setdefault((query, system, events.count), []).append(cost)
             loads.append(os.getloadavg()[0])
             print(f"turn {turn + 1}, {query}: {_told(costs, query, args, many.count)}", flush=True)
-        for worker in workers.values():
-            worker.stop()
-        shutil.rmtree(place / f"turn-{turn}")
     return {
         "load": {"least": round(min(loads), 1), "most": round(max(loads), 1)},
-        "start_s": starts,
+        "start_s": {system: round(worker.start_s, 2) for system, worker in workers.items()},
         "queries": {
             query: {
                 system: _plain(costs, query, system, few.count, many.count)
@@ -179,13 +175,11 @@ def _plain(
 ) -> dict[str, Any]:
     little, whole = costs[query, system, few], costs[query, system, many]
     seconds = [one.seconds for one in whole]
-    # At least a millisecond, so that noise divides by no zero.
-    pairs = zip(little, whole, strict=True)
-    rates = [(many - few) / max(0.001, b.seconds - a.seconds) for a, b in pairs]
     slope = statistics.median(seconds) - statistics.median(one.seconds for one in little)
+    # A slope that is a small part of the whole says more about noise than about events.
+    told = slope >= LEAST_SLOPE * statistics.median(seconds)
     return {
-        "events_per_s": round((many - few) / max(0.001, slope)),
-        "rates": [round(rate) for rate in rates],
+        "events_per_s": round((many - few) / slope) if told else None,
         "seconds": round(statistics.median(seconds), 2),
         "spread": round((max(seconds) - min(seconds)) / statistics.median(seconds), 3),
         "few_seconds": round(statistics.median(one.seconds for one in little), 2),

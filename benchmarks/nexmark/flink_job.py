@@ -22,6 +22,8 @@ SETTINGS = {
 
 def main() -> None:
     jars = ";".join(path.as_uri() for path in sorted(Path(sys.argv[1]).glob("*.jar")))
+    # The first one starts Java.
+    TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     say({"ready": True})
     for line in sys.stdin:
         statements = json.loads(line)["statements"]

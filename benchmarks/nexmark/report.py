@@ -25,7 +25,7 @@ def show(found: dict[str, Any]) -> None:
     systems = list(found["start_s"])
     rows = [
         (
-            *(query, SYSTEMS[system], f"{one['events_per_s']:,}", one["seconds"], one["spread"]),
+            *(query, SYSTEMS[system], _rate(one), one["seconds"], one["spread"]),
             *(one["few_seconds"], one["cores"], one["peak_mb"]),
         )
         for query, by_system in found["queries"].items()
@@ -49,7 +49,12 @@ def _ratios(found: dict[str, Any]) -> list[list[str]]:
 
 
 def _ratio(one: dict[str, Any], first: str, other: str) -> str:
-    return f"{one[first]['events_per_s'] / one[other]['events_per_s']:.2f}" if other in one else "-"
+    rates = [one.get(system, {}).get("events_per_s") for system in (first, other)]
+    return f"{rates[0] / rates[1]:.2f}" if all(rates) else "-"
+
+
+def _rate(one: dict[str, Any]) -> str:
+    return "-" if one["events_per_s"] is None else f"{one['events_per_s']:,}"
 
 
 def write() -> None:
@@ -80,7 +85,7 @@ def _tables(whole: dict[str, Any]) -> list[str]:
         cells = [_cell(one[system]) if system in one else "-" for system in systems]
         ratios = [_ratio(one, systems[0], other) for other in ("pyspark", "flink")]
         lines.append(f"| {query} | {' | '.join([*cells, *ratios])} |")
-    starts = (f"{SYSTEMS[name]} {_median(times):.1f} s" for name, times in found["start_s"].items())
+    starts = (f"{SYSTEMS[name]} {took:.1f} s" for name, took in found["start_s"].items())
     lines += ["", f"The processes were up after: {', '.join(starts)}.", ""]
     if found["cold"]:
         lines += [
@@ -97,12 +102,8 @@ def _tables(whole: dict[str, Any]) -> list[str]:
 
 
 def _cell(one: dict[str, Any]) -> str:
-    rate = round(one["events_per_s"] / 1000)
-    return f"**{rate:,}**, {one['seconds']:.1f} s, {one['cores']:.1f}, {one['peak_mb']:,}"
-
-
-def _median(numbers: list[float]) -> float:
-    return sorted(numbers)[len(numbers) // 2]
+    rate = "-" if one["events_per_s"] is None else f"{one['events_per_s'] / 1000:,.0f}"
+    return f"**{rate}**, {one['seconds']:.1f} s, {one['cores']:.1f}, {one['peak_mb']:,}"
 
 
 # The picture
@@ -113,7 +114,8 @@ WIDTH, LEFT, BAR, GAP, HEAD = 760, 44, 9, 9, 52
 def picture(queries: dict[str, Any]) -> str:
     """Return bars of events a second, by query and system, for light and dark pages."""
     systems = [name for name in SYSTEMS if any(name in one for one in queries.values())]
-    most = max(one["events_per_s"] for by in queries.values() for one in by.values())
+    rates = [one["events_per_s"] or 0 for by in queries.values() for one in by.values()]
+    most = max(*rates, 1)
     room = WIDTH - LEFT - 66
     parts, y = [], HEAD
     for query, by_system in queries.items():
@@ -125,7 +127,8 @@ def picture(queries: dict[str, Any]) -> str:
             top = y + place * BAR
             rate = by_system.get(system, {}).get("events_per_s")
             long = 0 if rate is None else rate / most * room
-            told = "cannot" if rate is None else f"{rate / 1000:,.0f}"
+            told = "not told" if system in by_system else "cannot"
+            told = told if rate is None else f"{rate / 1000:,.0f}"
             parts.append(
                 f'<rect class="{system}" x="{LEFT}" y="{top}" width="{long:.1f}" height="{BAR - 1}" rx="1.5"/>'
                 f'<text class="small" x="{LEFT + long + 5:.1f}" y="{top + 7.5}">{told}</text>'
