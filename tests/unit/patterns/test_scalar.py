@@ -74,6 +74,12 @@ NOON = datetime(2026, 11, 16, 12, 30, 15, 250000, tzinfo=UTC)
         ("datediff(day, '2026-11-10')", {"day": NOON.date()}, 6),
         ("timestampdiff(HOUR, at, timestamp '2026-11-16 09:00:00')", {"at": NOON}, -3),
         ("timestampdiff(MONTH, timestamp '2026-09-17 00:00:00', at)", {"at": NOON}, 1),
+        ("timestampdiff(MONTH, timestamp '2026-08-31 23:00:00', at)", {"at": NOON}, 2),
+        (
+            "timestampdiff(MONTH, timestamp '2026-10-31 13:00:00', at - interval 15 days)",
+            {"at": NOON},
+            0,
+        ),
         ("timestampdiff(QUARTER, at, timestamp '2026-01-17 00:00:00')", {"at": NOON}, -3),
         # what is inside of others
         ("size(some) > 1", {"some": [1, None]}, True),

@@ -177,11 +177,21 @@ _MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 
 def months_between(first: datetime, last: datetime) -> int:
-    """Return the whole months from one time to another, which may be earlier."""
-    if last < first:
-        return -months_between(last, first)
-    found = (last.year - first.year) * 12 + last.month - first.month
-    return found - ((last.day, last.time()) < (first.day, first.time()))
+    """Return the whole months from one time to another, which may be earlier.
+
+    As in Spark, a day that is not whole is taken off before months are counted.
+    """
+    day = last.date()
+    if day > first.date() and last.time() < first.time():
+        day -= timedelta(days=1)
+    elif day < first.date() and last.time() > first.time():
+        day += timedelta(days=1)
+    return int((_months(day) - _months(first)) / 32)
+
+
+def _months(day: Moment) -> int:
+    # A month has fewer than 32 days, so that one is whole if as many lie between.
+    return (day.year * 12 + day.month) * 32 + day.day
 
 
 def _difference(writer: Writer, tree: exp.TimestampDiff) -> Code:
