@@ -15,7 +15,7 @@ which are timed by their left row and may have begun with the right one.
 | sliding window | its size | 0 |
 | session window | `longest`, or open | the gap and `longest`, or open |
 | join of streams | the bound | the bound; 0 for an inner one |
-| match | the pattern's `within`, or open | 0 |
+| match | the pattern's `within`, or open: in a switch it is handed over | 0 |
 | distinct, fold, match that skips or is a singleton | handed over: their state moves by name | |
 
 `behind` is how far the time of a row that is still to come may lie behind the watermark.
@@ -23,7 +23,7 @@ which are timed by their left row and may have begun with the right one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from millstream.flow.flow import Flow
@@ -38,9 +38,21 @@ class _Chain:
     pending: timedelta | None = ZERO
 
 
-def chain_reach(flow: Flow, stages: tuple[str, ...], output: str) -> Reach:
-    """Return how far the results of a chain of stages, in topological order, reach together."""
-    return _chains(flow, stages)[output].reach
+def chain_reach(
+    flow: Flow, stages: tuple[str, ...], output: str, *, switched: bool = False
+) -> Reach:
+    """Return how far the results of a chain of stages, in topological order, reach together.
+
+    If it is `switched`, state that can be handed over at the cut does not reach beyond it.
+    """
+    return _chains(flow, stages, switched=switched)[output].reach
+
+
+def switched_reach(stage: Stage, service_window: timedelta) -> Reach:
+    """Return how far a stage reaches in a switch: one without a limit hands its state over."""
+    own = stage.reach(service_window)
+    endless = own.horizon is None and stage.carried_at_cut
+    return replace(own, horizon=ZERO, handed_over=True) if endless else own
 
 
 def begun_before(flow: Flow, stages: tuple[str, ...], output: str) -> timedelta | None:
@@ -48,17 +60,18 @@ def begun_before(flow: Flow, stages: tuple[str, ...], output: str) -> timedelta 
     return _chains(flow, stages)[output].pending
 
 
-def _chains(flow: Flow, stages: tuple[str, ...]) -> dict[str, _Chain]:
+def _chains(flow: Flow, stages: tuple[str, ...], *, switched: bool = False) -> dict[str, _Chain]:
     chains: dict[str, _Chain] = {}
     for name in stages:
         stage = flow.stages[name]
         above = [chains[source] for source in stage.inputs if source in chains]
-        chains[name] = _extended(stage, above, flow.switch_every)
+        window = flow.switch_every
+        own = switched_reach(stage, window) if switched else stage.reach(window)
+        chains[name] = _extended(stage, own, above, window)
     return chains
 
 
-def _extended(stage: Stage, above: list[_Chain], service_window: timedelta) -> _Chain:
-    own = stage.reach(service_window)
+def _extended(stage: Stage, own: Reach, above: list[_Chain], service_window: timedelta) -> _Chain:
     inputs = [chain.reach for chain in above]
     pending = _longest([chain.pending for chain in above])
     look_backs = own.look_back, _longest([one.look_back for one in inputs])

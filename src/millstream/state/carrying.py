@@ -127,6 +127,12 @@ def _changed(
     return before.changed(values, list(failed)), list(failed.values())
 
 
-def decide_carried(new: StateFiles, token: str, shards: Iterable[int]) -> None:
-    """Let the stage go on with what was carried for these shards, and with nothing for others."""
-    decide(new.storage, new.stage, Imported(token, _BEFORE_ALL, tuple(sorted(shards))))
+def decide_carried(
+    new: StateFiles, token: str, shards: Iterable[int], wake: int | None = None
+) -> None:
+    """Let the stage go on with what was carried for these shards, and with nothing for others.
+
+    They are told so behind the batch `wake`, if there is something to do without rows.
+    """
+    decision = Imported(token, _BEFORE_ALL, tuple(sorted(shards)), wake=wake)
+    decide(new.storage, new.stage, decision)

@@ -35,6 +35,8 @@ class Imported(msgspec.Struct, frozen=True, omit_defaults=True):
     shards: tuple[int, ...]
     #: There is nothing under the token yet: see `carrying`.
     promised: bool = False
+    #: Shards that have something to do without rows take it over right behind this batch.
+    wake: int | None = None
 
 
 def imported(storage: Storage, stage: str) -> Imported | None:

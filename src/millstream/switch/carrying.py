@@ -13,9 +13,15 @@ Otherwise a group goes over at a position, if it can.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
 
 from millstream.plan.groups import Group, Plan
+from millstream.plan.horizon import switched_reach
 from millstream.switch.changes import Change, GroupChange, Move, StageChange, Version
+
+#: Plays no part in whether a stage's state is handed over.
+_ANY_WINDOW: Final = timedelta(hours=1)
 
 
 def at_cut(old: Version, new: Version, groups: Sequence[GroupChange]) -> bool:
@@ -29,7 +35,15 @@ def at_cut(old: Version, new: Version, groups: Sequence[GroupChange]) -> bool:
     if not changed and not unmovable(old.plan, new.plan, groups):
         return False
     both = [(version.plan, version.plan.group(first.name)) for version in (old, new)]
+    if any(stage.move is Move.OWNED for stage in first.stages) or _owns(*both[0]):
+        return False
     return all(_of_rows(plan, group) for plan, group in both)
+
+
+def _owns(plan: Plan, group: Group) -> bool:
+    """Tell whether a group has results that are owned by their start: it reads on behind the cut."""
+    stages = [plan.flow.stages[name] for name in group.stages if plan.flow.stages[name].state]
+    return not all(switched_reach(stage, _ANY_WINDOW).handed_over for stage in stages)
 
 
 def _of_rows(plan: Plan, group: Group) -> bool:

@@ -26,6 +26,7 @@ from millstream.flow.stages.state_fit import StateFit
 from millstream.plan.fingerprint import difference, fingerprint
 from millstream.plan.functions import Functions
 from millstream.plan.groups import Group, Plan
+from millstream.plan.horizon import switched_reach
 from millstream.switch.starts import Start, start_of
 from millstream.switch.wishes import StateWishes
 
@@ -199,7 +200,7 @@ def _both(
 
 
 def _move(stage: Stage) -> Move:
-    if stage.reach(_ANY_WINDOW).handed_over:
+    if switched_reach(stage, _ANY_WINDOW).handed_over:
         return Move.CARRIED
     return Move.OWNED if stage.state else Move.NONE
 

@@ -183,7 +183,9 @@ def _ways_out(group: GroupChange, stage: StageChange, name: str) -> str:
     """Return what a user can do about a state that does not fit, or has no heir."""
     empty = [one.name for one in group.stages if one.move is Move.EMPTY]
     ways = [f"lose it with --consent drop:{name}"]
-    if stage.fit.differences:
+    if stage.fit.ways:
+        ways = [*stage.fit.ways, f"lose all with --consent drop:{name}"]
+    elif stage.fit.differences:
         ways.insert(0, "give the new stage a convert= function, which makes the new state")
     elif stage.change is Change.REMOVED and empty:
         ways.insert(0, f"name its heir: --state {name}={empty[0]}")

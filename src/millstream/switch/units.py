@@ -192,7 +192,7 @@ def _stages(version: Version, names: Collection[str]) -> tuple[str, ...]:
 def _horizons(version: Version, names: Collection[str]) -> Iterator[timedelta | None]:
     stages = _stages(version, names)
     for group in _members(version.plan, names):
-        yield chain_reach(version.flow, stages, group.output).horizon
+        yield chain_reach(version.flow, stages, group.output, switched=True).horizon
 
 
 def horizon_of(version: Version, names: Collection[str]) -> timedelta | None:
@@ -204,7 +204,7 @@ def _look_backs(version: Version, names: Collection[str]) -> Iterator[timedelta 
     stages = _stages(version, names)
     for group in _members(version.plan, names):
         start = version.start(group, stages)
-        own = chain_reach(version.flow, stages, group.output).look_back
+        own = chain_reach(version.flow, stages, group.output, switched=True).look_back
         more = ZERO if start is None else start.look_back
         yield None if own is None or more is None else own + more
 

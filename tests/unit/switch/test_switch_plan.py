@@ -474,9 +474,10 @@ def test_matches_are_owned_by_start_and_reach_as_far_as_their_pattern() -> None:
     assert (plan.units[0].horizon, plan.units[0].look_back) == (10 * MINUTE, 0 * MINUTE)
 
 
-def test_matches_that_depend_on_each_other_are_handed_over_only_if_the_pattern_stays() -> None:
+def test_matches_that_depend_on_each_other_are_carried_over_at_the_cut() -> None:
     plan = planned(alerts(1, singleton=True), alerts(2, singleton=True))
-    assert "it has changed" in plan.obstacles[0].fact
+    assert change_of(plan, "alerts", "rising") == (Change.REPLACED, Move.CARRIED)
+    assert (plan.obstacles, plan.units[0].carried, plan.units[0].horizon) == ((), True, 0 * MINUTE)
 
 
 def plain(least: int, *, more: bool = False) -> Build:

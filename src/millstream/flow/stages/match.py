@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
@@ -13,7 +13,8 @@ from millstream.flow.durations import format as shown
 from millstream.flow.matching import Matchable
 from millstream.flow.site import Site
 from millstream.flow.stages import forms
-from millstream.flow.stages.stage import FunctionTable, OneInput, Reach, Tree
+from millstream.flow.stages.stage import ZERO, FunctionTable, OneInput, Reach, Stage, Tree
+from millstream.flow.stages.state_fit import StateFit
 from millstream.flow.stages.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SHARDS: Final = 16
 # By its name: a flow takes any pattern and knows none.
 _PATTERNS: Final = "millstream.patterns.document"
+_FITTING: Final = "millstream.patterns.fitting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,33 @@ class Match(OneInput):
         runs = "shared runs" if getattr(self.pattern, "shared", False) else "runs"
         return runs if reach is None else f"{runs}, at most {shown(reach)}"
 
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        return self.by
+
+    def fits_state_of(
+        self, before: Stage, renames: Mapping[str, str], drops: Collection[str]
+    ) -> StateFit:
+        if not isinstance(before, Match):
+            return Stage.fits_state_of(self, before, renames, drops)
+        fit: StateFit = import_module(_FITTING).fit(before, self, renames, drops)
+        return fit
+
+    @property
+    def carried_at_cut(self) -> bool:
+        return True
+
+    @property
+    def dates_later(self) -> bool:
+        return True
+
     def reach(self, service_window: timedelta) -> Reach:
         independent = self.pattern.independent
         return Reach(self.pattern.reach) if independent else Reach(handed_over=True)
 
     def begun_before(self, above: timedelta | None, service_window: timedelta) -> timedelta | None:
-        return self.pattern.reach
+        # Like a fold, a pattern that nothing limits begins with the state that it is given.
+        return self.pattern.reach or ZERO
 
     @property
     def hidden_start(self) -> bool:

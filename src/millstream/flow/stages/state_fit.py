@@ -36,6 +36,10 @@ class StateFit:
     convert: Callable[[Any], Any] | None = None
     #: What the new stage declares: a value that is changed has its columns.
     states: Kept = ()
+    #: The kind itself makes the new state of the old one.
+    remade: bool = False
+    #: What a user can do about the differences, besides to lose all.
+    ways: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -44,7 +48,8 @@ class StateFit:
     @property
     def as_it_is(self) -> bool:
         """Whether values stay what they are."""
-        return self.convert is None and not (self.renamed or self.dropped or self.added)
+        changed = self.renamed or self.dropped or self.added or self.remade
+        return self.convert is None and not changed
 
     @property
     def appended(self) -> dict[str, Any] | None:

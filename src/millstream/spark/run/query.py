@@ -102,12 +102,7 @@ class GroupQuery:
             self.finish()
             return
         settle_in(self.checkpoint)
-        builder = Builder(
-            *(self.spark, self.flow, self._entry, self.root, self._letters, self.binaries),
-            state=self.checkpoint.state_storage,
-            careful=self.careful,
-        )
-        frame = builder.results(self.group.output)
+        frame = self.builder().results(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the
         # checkpoint.
         self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
@@ -118,6 +113,11 @@ class GroupQuery:
         # What two expressions have in common would be computed outside of what catches its errors.
         self.spark.conf.set("spark.sql.subexpressionElimination.enabled", not self.careful)
         self.query = writer.option("checkpointLocation", self.checkpoint.spark_location).start()
+
+    def builder(self) -> Builder:
+        """Return what makes the frames of its stages."""
+        whole = self.spark, self.flow, self._entry, self.root, self._letters, self.binaries
+        return Builder(*whole, state=self.checkpoint.state_storage, careful=self.careful)
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:
         """Wait until the query has its sources, has failed, or `timeout` seconds are over."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import DataFrame
 
@@ -14,7 +14,31 @@ from millstream.errors import InternalError
 if TYPE_CHECKING:  # not wanted in executors, which import what has a kind
     from millstream.flow.flow import Flow
     from millstream.flow.stages import Stage
+    from millstream.flow.stages.state_fit import StateFit
     from millstream.spark.stages.build import Builder
+    from millstream.state import StateFiles
+
+
+class ShardCarry(Protocol):
+    """Makes the state of a changed stage's shards of what the stage before has kept."""
+
+    def shard(self, old: StateFiles, new: StateFiles, token: str, shard: int, data: bytes) -> None:
+        """Put down what a shard goes on with, under the token, given its manifest."""
+
+    @property
+    def remark(self) -> str:
+        """What became of it, for the history; empty if there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """A stage of both versions, as state is carried from one to the other."""
+
+    #: Of the kind that has the function: see `SparkKind.build`.
+    stages: tuple[Any, Any]
+    builders: tuple[Builder, Builder]
+    fit: StateFit
+    cut_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +54,7 @@ class SparkKind:
         own_state: It keeps state in `transformWithState`, for which Spark has no store but RocksDB.
         whole_rows: It keeps whole rows, for which RocksDB is the better store.
         sifts: It can leave out rows on which its expressions fail (`builder.sifted`).
+        carry: Returns what carries state over at a cut, where that is not a value per key.
     """
 
     build: Callable[[Any, Builder], DataFrame]
@@ -39,6 +64,7 @@ class SparkKind:
     own_state: bool = False
     whole_rows: bool = False
     sifts: bool = False
+    carry: Callable[[Versions], ShardCarry] | None = None
 
     @property
     def slack_ms(self) -> int:

@@ -14,8 +14,10 @@ from millstream.patterns.query import Query
 from millstream.patterns.recipe import Recipe, recipe
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.keyless import Keyless
-from millstream.spark.stages.kind import SparkKind
-from millstream.spark.stages.match_frames import matched, schema_of
+from millstream.spark.stages.kind import SparkKind, Versions
+from millstream.spark.stages.match_carry import PatternCarry
+from millstream.spark.stages.match_frames import matched, schema_of, shard_matcher
+from millstream.spark.stages.match_rows import ShardMatcher
 from millstream.switch.starts import HIDDEN_START
 
 
@@ -30,12 +32,24 @@ def build(stage: Match, builder: Builder, start: str | None = None) -> DataFrame
     return builder.one_time(_around(stage, found), stage.name)
 
 
+def _carry(versions: Versions) -> PatternCarry:
+    pairs = zip(versions.stages, versions.builders, strict=True)
+    before, after = (_matcher(stage, builder) for stage, builder in pairs)
+    return PatternCarry(before, after, versions.cut_us, versions.fit)
+
+
+def _matcher(stage: Match, builder: Builder) -> ShardMatcher:
+    """Return what matches the rows of a shard of a stage."""
+    frame = builder.frame(stage.input)
+    return shard_matcher(frame, _recipe(stage, frame, builder.time(stage.input)), stage.shards)
+
+
 def results(stage: Match, builder: Builder) -> DataFrame:
     """Return the matches, each with the time of its first event in a hidden column."""
     return build(stage, builder, HIDDEN_START)
 
 
-KIND = SparkKind(build, results=results, ordered=True, own_state=True, sifts=True)
+KIND = SparkKind(build, results=results, ordered=True, own_state=True, sifts=True, carry=_carry)
 
 
 def _keyless(stage: Match, builder: Builder) -> Keyless | None:

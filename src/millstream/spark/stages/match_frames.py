@@ -48,6 +48,7 @@ from millstream.spark.stages.match_rows import (
 )
 from millstream.spark.stages.match_state import MatchShard
 from millstream.spark.stages.ordered import SHARD, pack
+from millstream.spark.stages.waking import Packing, waking
 from millstream.state import StateFiles
 
 #: What rows are ordered by, where that is more than a time.
@@ -76,18 +77,14 @@ def matched(
     left out too, and go where `keyless` puts them. State that is large is kept in `files`.
     """
     prepared = _prepared(frame, recipe, shards, buried=keyless is not None)
-    schema = StructType([one for one in prepared.schema.fields if one.name not in (SHARD, RECORD)])
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    shown = _row_columns(frame, recipe)
-    slots = _slots(recipe, schema, shown)
-    output = _output(slots, letters=drop_late or recipe.letters)
-    names = tuple(tuple(one.name for one in plan) for plan in slots)
-    stage = ShardMatcher(
-        recipe, arrow, to_arrow_schema(output, timezone="UTC"), names, shown, drop_late, shards
-    )
+    stage, output = _stage(prepared, frame, recipe, shards, drop_late=drop_late)
+    names = stage.slots
     if frame.isStreaming:
+        packing: Packing = keyless or pack
+        if files is not None and files.imported:
+            packing = waking(packing, files)
         found = (
-            prepared.mapInArrow(keyless or pack, f"{SHARD} int, rows binary")
+            prepared.mapInArrow(packing, f"{SHARD} int, rows binary")
             .groupBy(SHARD)
             .transformWithStateInPandas(
                 MatchShard(stage, files),
@@ -108,6 +105,24 @@ def matched(
     return found.select(
         *_results(recipe, names), *([] if start is None else [F.col(STARTED).alias(start)])
     )
+
+
+def shard_matcher(frame: DataFrame, recipe: Recipe, shards: int) -> ShardMatcher:
+    """Return what matches the rows of a shard of a frame, as `matched` has it."""
+    return _stage(_prepared(frame, recipe, shards, buried=False), frame, recipe, shards)[0]
+
+
+def _stage(
+    prepared: DataFrame, frame: DataFrame, recipe: Recipe, shards: int, *, drop_late: bool = False
+) -> tuple[ShardMatcher, StructType]:
+    """Return what matches the rows of a shard, and the columns that come out of it."""
+    schema = StructType([one for one in prepared.schema.fields if one.name not in (SHARD, RECORD)])
+    shown = _row_columns(frame, recipe)
+    slots = _slots(recipe, schema, shown)
+    output = _output(slots, letters=drop_late or recipe.letters)
+    arrow, results = (to_arrow_schema(one, timezone="UTC") for one in (schema, output))
+    names = tuple(tuple(one.name for one in plan) for plan in slots)
+    return ShardMatcher(recipe, arrow, results, names, shown, drop_late, shards), output
 
 
 def readied(frame: DataFrame, recipe: Recipe, counted: str) -> DataFrame:

@@ -97,9 +97,13 @@ class Pieces:
         touched, bits = [some.unique() for some in keys], self.outline.bits
         self._touched = max(map(len, touched))
         if watermark >= FOREVER:
-            return self._loaded(range(1 << bits))
+            return self.everything()
         due = map(_number, self.room.due(watermark))
         return self._loaded({*due, *chain(*(numbered(some, bits).tolist() for some in touched))})
+
+    def everything(self) -> list[Kept]:
+        """Return what is kept of all keys."""
+        return self._loaded(range(1 << self.outline.bits))
 
     def _loaded(self, numbers: Iterable[int]) -> list[Kept]:
         self._before = self.room.lookup(map(_name, numbers))

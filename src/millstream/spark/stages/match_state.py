@@ -28,7 +28,7 @@ from millstream.spark.stages.match_rows import TIME, ShardMatcher, in_order
 from millstream.spark.stages.ordered import PIECE as CHUNK
 from millstream.spark.stages.ordered import from_bytes, to_bytes, wake_at, watermark_us
 from millstream.state import NO_TIME, ShardState, StateFiles
-from millstream.state.manifest import load
+from millstream.state.manifest import Manifest, dump, load
 
 #: How many there were before the state recorded it.
 OLD_SHARDS: Final = 64
@@ -55,8 +55,12 @@ class MatchShard(StatefulProcessor):
     def handleInputRows(
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        fresh = [_Packed(from_bytes(data), bytes(data)) for frame in rows for data in frame["rows"]]
-        yield from self._advance(int(key[0]), fresh, watermark_us(timerValues))
+        packed = [bytes(data) for frame in rows for data in frame["rows"]]
+        fresh = [_Packed(from_bytes(data), data) for data in packed if data]
+        shard, watermark = int(key[0]), watermark_us(timerValues)
+        if len(fresh) < len(packed):
+            yield from self._take(shard, [], watermark)  # it is woken, to set its timer
+        yield from self._advance(shard, fresh, watermark)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
@@ -99,14 +103,23 @@ class MatchShard(StatefulProcessor):
             b"".join(content for mark, content in pieces if mark == wanted)
             for wanted in (MANIFEST, KEPT)
         )
-        room = ShardState(load(data), self.files, shard)
+        before_all = load(data)
+        manifest = before_all
+        if self.files is not None:
+            manifest = self.files.taken_over(shard, before_all)
+        room = ShardState(manifest, self.files, shard)
         kept = Pieces(room, self.stage.matchers, self.stage.empty())
         before = kept.load((one.keys for one in batches), watermark)
         after, results = self.stage.matched(
             self._converted(old) if old else before, batches, watermark
         )
-        manifest, changes = kept.commit(after)
-        self._store([*self._cut(data if manifest is None else manifest), *self._packed(rest)])
+        committed, changes = kept.commit(after)
+        if committed is None:
+            committed = data if manifest is before_all else dump(manifest)
+        elif not committed and manifest.imported:
+            # Whoever has taken state over knows it, also when nothing is left of it.
+            committed = dump(Manifest(manifest.touches, imported=manifest.imported))
+        self._store([*self._cut(committed), *self._packed(rest)])
         self._wake_next(room.next_time(watermark, changes), rest)
         if results:
             yield _frame(since_1970(pa.concat_tables(results)))

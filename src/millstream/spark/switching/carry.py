@@ -23,6 +23,7 @@ from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.place import JobPlace
 from millstream.spark.run.query import GroupQuery
 from millstream.spark.stages.coding import decode
+from millstream.spark.stages.kind import Versions, kind_of
 from millstream.spark.switching.pair import VersionPair
 from millstream.state import StateFiles
 from millstream.state.carrying import (
@@ -73,6 +74,19 @@ def rehearse(pair: VersionPair) -> Iterator[None]:
         for stage in stages_of(pair, group):
             if stage.fit.convert is not None:
                 yield from _rehearse(pair, pair.current.queries[group], stage)
+            elif stage.fit.remade:
+                _check_readable(pair, pair.current.queries[group], stage)
+
+
+def _check_readable(pair: VersionPair, old: GroupQuery, stage: StageChange) -> None:
+    """Refuse to carry over what an earlier release has stored in another way."""
+    if old.checkpoint.committed() is None:
+        return
+    try:
+        _read(pair, old, stage)
+    except NotThere as error:
+        msg = f'the state of stage "{stage.name}" cannot be carried over: {error}'
+        raise SwitchImpossible(msg, hint="try again after some batches") from error
 
 
 def _rehearse(pair: VersionPair, old: GroupQuery, stage: StageChange) -> Iterator[None]:
@@ -117,7 +131,21 @@ def _carry(pair: VersionPair, old: GroupQuery, new: GroupQuery) -> Iterator[None
         if not awaited(storage, stage.name):
             continue
         token, files = promise(storage, stage.name), _files(new, stage.name)
-        states, expired = _read(pair, old, stage), _expired(pair, old, new, stage)
+        states = _read(pair, old, stage)
+        carrying = kind_of(new.flow.stages[stage.name]).carry
+        if carrying is not None:
+            work = carrying(_versions(pair, old, new, stage))
+            for shard, data in states.shards.items():
+                work.shard(states.files, files, token, shard, data)
+                passing("switch-carried-shard")
+                yield
+            if work.remark:
+                pair.remarks.append(f'stage "{stage.name}": {work.remark}')
+            last = new.checkpoint.last("commits")
+            decide_carried(files, token, states.shards, wake=-1 if last is None else last)
+            passing("switch-carried")
+            continue
+        expired = _expired(pair, old, new, stage)
         old_time = _first_at if states.kind == "distinct" else no_time
         failed = []
         for shard, data in states.shards.items():
@@ -139,6 +167,11 @@ def _carry(pair: VersionPair, old: GroupQuery, new: GroupQuery) -> Iterator[None
             )
         decide_carried(files, token, states.shards)
         passing("switch-carried")
+
+
+def _versions(pair: VersionPair, old: GroupQuery, new: GroupQuery, stage: StageChange) -> Versions:
+    stages = old.flow.stages[stage.source or stage.name], new.flow.stages[stage.name]
+    return Versions(stages, (old.builder(), new.builder()), stage.fit, pair.cut_us)
 
 
 def _first_at(value: Raw) -> int:
