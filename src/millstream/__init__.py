@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from millstream.spark.match import match, sql
     from millstream.watch.watcher import Watcher
     from millstream.web.matches import plot
+    from millstream.web.show import show
 
 __version__ = "0.2.0"
 
@@ -70,6 +71,7 @@ __all__ = [
     "rate",
     "replay",
     "secret",
+    "show",
     "sql",
     "table",
     "watchers",
@@ -94,6 +96,7 @@ _HOMES: Final = {
     "millstream.spark.match": ("match", "sql"),
     "millstream.watch.watcher": ("Watcher",),
     "millstream.web.matches": ("plot",),
+    "millstream.web.show": ("show",),
     "millstream.links.async_client": ("AsyncClient", "connect_async"),
     "millstream.links.client": ("Client", "connect"),
 }

@@ -26,7 +26,7 @@ _MARGIN, _HEAD = 24.0, 44.0
 _GAP, _BETWEEN, _INNER_GAP, _INNER_BETWEEN = 22.0, 64.0, 14.0, 40.0
 _BULGE, _BOLD = 7.0, 1.08
 
-_RULES = (
+RULES = (
     (".page", "fill:#ffffff", "fill:#0d1117"),
     (".group", "fill:#f6f8fa;stroke:#d0d7de", "fill:#151b23;stroke:#3d444d"),
     (".node", "fill:#ffffff;stroke:#afb8c1", "fill:#212830;stroke:#656c76"),
@@ -42,7 +42,7 @@ _RULES = (
 )
 
 
-_MARKER = (
+MARKER = (
     '<defs><marker id="millstream-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
     'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">'
     '<path class="tip" d="M0 0.5L8 4L0 7.5z"/></marker></defs>'
@@ -121,7 +121,7 @@ class Picture:
             f'<svg class="millstream" xmlns="http://www.w3.org/2000/svg" '
             f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
             f'height="{height:.0f}" role="img" aria-label="{escape(title)}">\n'
-            f"<style>{sheet('millstream', _RULES)}</style>\n{_MARKER}\n"
+            f"<style>{sheet('millstream', RULES)}</style>\n{MARKER}\n"
             f'<rect class="page" width="{width:.0f}" height="{height:.0f}" rx="12"/>\n'
             f"{body}\n</svg>\n"
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from pathlib import Path
 
 from millstream.graph.style import FONT, sheet
 from millstream.web import scale
+from millstream.web.picture import Picture
 from millstream.web.plots import FULL
 
 _MARGIN, _AXIS, _PITCH, _PAD = 24.0, 30.0, 20.0, 7.0
@@ -69,35 +68,8 @@ class Span:
         return max([dot.at for dot in self.dots] + ([] if self.until is None else [self.until]))
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """A picture: notebooks show it, `save` writes it."""
-
-    svg: str
-    title: str
-
-    def _repr_html_(self) -> str:
-        return f'<div style="overflow-x:auto">{self.svg}</div>'
-
-    @property
-    def html(self) -> str:
-        """The picture on its own page."""
-        return (
-            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(self.title)}</title>'
-            '<meta name="color-scheme" content="light dark">'
-            "<style>body{margin:16px;background:#fff}"
-            "@media (prefers-color-scheme:dark){body{background:#0d1117}}</style></head>\n"
-            f"<body>{self.svg}</body></html>\n"
-        )
-
-    def save(self, path: str | Path) -> Path:
-        """Write the picture to a file, as SVG if its suffix is .svg, else as HTML; atomically."""
-        file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
-        temporary.write_text(self.svg if file.suffix == ".svg" else self.html, encoding="utf-8")
-        temporary.replace(file)
-        return file
+class Timeline(Picture):
+    """A picture of a timeline."""
 
 
 def timeline(spans: Sequence[Span], *, title: str, note: str = "", width: int = FULL) -> Timeline:

@@ -40,7 +40,7 @@ def test_the_public_names_are_these():
     sources = {"inbox", "files", "kafka", "rate", "replay", "watchers"}
     files = {"parquet", "jsonl", "csv", "table"}
     targets = {"console", "kafka_topic", "memory", "outbox", "postgres"}
-    patterns = {"Pattern", "Phenomenon", "Watcher", "match", "plot", "sql"}
+    patterns = {"Pattern", "Phenomenon", "Watcher", "match", "plot", "show", "sql"}
     assert set(ms.__all__) == names | clients | sources | files | targets | patterns
 
 
