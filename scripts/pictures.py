@@ -13,9 +13,16 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect
 
 from support.browser import chromium, opened
-from support.console import EngineProcess, engine_process, orders
+from support.console import FLOW, EngineProcess, engine_process, orders
 from support.engines import wait_until
 
+RAISES = """
+raising = ms.Pattern("raising").begin("low", "amount < 5").followed_by("high", "amount > low.amount + 40")
+raising = raising.followed_by("higher", "amount > high.amount + 40").within("1 minute")
+raises = flow.stream("payments").match("raises", raising, emit="shop, low.at AS low, high.at AS high, higher.amount")
+raises.journal("raised")
+flow.stream("raised").sink("raised_rows", ms.jsonl("raised"))
+"""
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SECONDS = 60
 
@@ -24,7 +31,7 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data, engine_process(Path(data)) as engine:
-        engine.deploy()
+        engine.deploy(FLOW + RAISES)
         wait_until(lambda: engine.job()["state"] == "running")
         engine.send('{"shop": "shop-2", "amount": "ten"}\n{"shop": "shop-2"\n', "scanner")
         busy(engine)
@@ -57,6 +64,14 @@ def pictures(browser: Browser, engine: EngineProcess, folder: Path, scheme: str)
         page.get_by_role("button", name="Go on").click()
         expect(page.locator(".letter").first).to_be_visible()
         save(page, folder / f"console-dead-{scheme}.png", height=620)
+        page.locator("nav.tabs a", has_text="Matches").click()
+        expect(page.locator(".runs-text").first).to_be_visible()
+        page.locator(".match").last.click()
+        save(page, folder / f"console-matches-{scheme}.png", height=900)
+        page.locator("nav.tabs a", has_text="Checkpoints").click()
+        page.get_by_role("button", name="Verify").first.click()
+        expect(page.get_by_role("status").filter(has_text="were compared")).to_be_visible()
+        save(page, folder / f"console-checkpoints-{scheme}.png", height=900)
         page.locator("nav.tabs a", has_text="Journals").click()
         page.get_by_role("link", name="orders").click()
         page.get_by_role("button", name="Show rows").click()

@@ -1,7 +1,7 @@
 // A button that first says what will happen.
 import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
-import { Failure } from "./parts";
+import { useRef } from "preact/hooks";
+import { Failure, useAttempt } from "./parts";
 
 interface Given {
   label: string;
@@ -14,18 +14,10 @@ interface Given {
 
 export function Confirmed({ label, title, children, work, main }: Given) {
   const dialog = useRef<HTMLDialogElement>(null);
-  const [error, fail] = useState<unknown>(null);
-  const [working, set] = useState(false);
-  const act = async () => {
+  const { error, working, attempt } = useAttempt();
+  const act = () => {
     dialog.current?.close();
-    fail(null);
-    set(true);
-    try {
-      await work();
-    } catch (problem) {
-      fail(problem);
-    }
-    set(false);
+    return attempt(work);
   };
   return (
     <>

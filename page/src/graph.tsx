@@ -1,6 +1,7 @@
 // The graph of a flow, as `millstream plan --svg` lays it out, with the numbers of now.
 import type { Drawing, GraphNode, Pulse } from "./api";
 import { duration, perSecond, rows } from "./format";
+import { asButton } from "./parts";
 
 interface Shown {
   drawing: Drawing;
@@ -79,16 +80,9 @@ export function Graph({ drawing, pulse, selected, select }: Shown) {
       <g
         key={one.id}
         class={`node ${selected === one.id ? "selected" : ""} ${one.kind === "group" ? "" : "centred"}`}
-        tabindex={0}
-        role="button"
         aria-pressed={selected === one.id}
         aria-label={`${one.kind} ${one.name} ${told}`}
-        onClick={() => select(one.id)}
-        onKeyDown={(event: KeyboardEvent) => {
-          if (event.key !== "Enter" && event.key !== " ") return;
-          event.preventDefault();
-          select(one.id);
-        }}
+        {...asButton(() => select(one.id))}
       >
         <Shape node={one} state={state} />
         <text class="name" x={left} y={one.y + (one.kind === "group" ? 20 : 18)}>

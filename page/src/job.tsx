@@ -5,8 +5,9 @@ import { duration, perSecond, rows, seconds } from "./format";
 import { findings, watermarkAge } from "./health";
 import * as live from "./live";
 import { Empty, Fact, State } from "./parts";
+import { shown } from "./route";
 
-const tabs = () => routes.filter((one) => one.kind === "job");
+const tabs = () => routes.filter((one) => one.kind === "job").filter((one) => shown(one, live.engine.value!.single ?? false));
 
 export function JobPage({ name, part, rest }: { name: string; part: string; rest: string[] }) {
   const pulse = live.jobs.value.get(name);
@@ -20,7 +21,7 @@ export function JobPage({ name, part, rest }: { name: string; part: string; rest
       </Empty>
     );
   const all = tabs();
-  const shown = all.find((one) => one.part === part) ?? all[0]!;
+  const here = all.find((one) => one.part === part) ?? all[0]!;
   return (
     <>
       <Head pulse={pulse} />
@@ -29,14 +30,14 @@ export function JobPage({ name, part, rest }: { name: string; part: string; rest
           <a
             key={one.part}
             href={at === 0 ? jobPath(name) : jobPath(name, one.part)}
-            aria-current={one === shown ? "page" : undefined}
+            aria-current={one === here ? "page" : undefined}
           >
             {one.title}
             {(one.badge?.(pulse) ?? 0) > 0 && <span class="badge">{rows(one.badge!(pulse))}</span>}
           </a>
         ))}
       </nav>
-      {shown.show({ pulse, rest })}
+      {here.show({ pulse, rest })}
     </>
   );
 }

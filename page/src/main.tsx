@@ -9,6 +9,7 @@ import * as router from "./router";
 import routes from "routes";
 import { JobPage } from "./job";
 import { Empty } from "./parts";
+import { shown } from "./route";
 import { TokenDialog } from "./token";
 
 const pages = routes.filter((one) => one.kind === "main");
@@ -40,7 +41,7 @@ function Header() {
         <img src={icon} alt="" width="24" height="24" /> Millstream
       </a>
       <nav aria-label="main">
-        {pages.map((one) => (
+        {pages.filter((one) => shown(one, engine?.single ?? false)).map((one) => (
           <a key={one.part} href={`/${one.part}`} aria-current={router.path.value === `/${one.part}` ? "page" : undefined}>
             {one.title}
           </a>
@@ -50,7 +51,7 @@ function Header() {
         </a>
       </nav>
       <span class="who">
-        {engine && `${engine.version}${engine.of > 1 ? `, node ${engine.node} of ${engine.of}` : ""}`}
+        {engine && `${engine.single ? "one run, " : ""}${engine.version}${engine.of > 1 ? `, node ${engine.node} of ${engine.of}` : ""}`}
         <span class={`dot ${state}`} role="status" aria-label={`engine: ${state}`} title={state} />
       </span>
     </header>

@@ -62,21 +62,26 @@ export interface Loaded<T> {
   again: () => void;
 }
 
-/** What a path answers; asked again when the path changes, and every so many seconds. */
-export function useLoaded<T>(path: string | null, everySeconds = 0): Loaded<T> {
-  const [found, set] = useState<{ path: string | null; value?: T; error?: unknown }>({ path: null });
+/** What some work finds for a key; done again when the key changes, and every so many seconds. */
+export function useRepeated<T>(key: string | null, everySeconds: number, work: (signal: AbortSignal) => Promise<T>): Loaded<T> {
+  const [found, set] = useState<{ key: string | null; value?: T; error?: unknown }>({ key: null });
   const [round, again] = useState(0);
   useEffect(() => {
-    if (path === null) return;
+    if (key === null) return;
     const ending = new AbortController();
     let timer = 0;
     const load = async () => {
+      if (document.hidden && everySeconds) {
+        // Nobody looks: ask again later.
+        timer = setTimeout(load, everySeconds * 1000);
+        return;
+      }
       try {
-        const value = await get<T>(path, ending.signal);
-        set({ path, value });
+        const value = await work(ending.signal);
+        set({ key, value });
       } catch (error) {
         if (ending.signal.aborted) return;
-        set((before) => ({ path, error, value: before.path === path ? before.value : undefined }));
+        set((before) => ({ key, error, value: before.key === key ? before.value : undefined }));
       }
       if (everySeconds && !ending.signal.aborted) timer = setTimeout(load, everySeconds * 1000);
     };
@@ -85,32 +90,53 @@ export function useLoaded<T>(path: string | null, everySeconds = 0): Loaded<T> {
       ending.abort();
       clearTimeout(timer);
     };
-  }, [path, everySeconds, round]);
-  const current = found.path === path ? found : { path };
+  }, [key, everySeconds, round]);
+  const current = found.key === key ? found : {};
   return { ...current, again: () => again(round + 1) };
+}
+
+/** What a path answers; asked again when the path changes, and every so many seconds. */
+export function useLoaded<T>(path: string | null, everySeconds = 0): Loaded<T> {
+  return useRepeated(path, everySeconds, (signal) => get<T>(path!, signal));
 }
 
 /** What several paths answer, those that do, asked every so many seconds. */
 export function useAllLoaded<T>(paths: string[], everySeconds: number): T[] {
-  const [found, set] = useState<T[]>([]);
-  const key = paths.join("\n");
-  useEffect(() => {
-    const ending = new AbortController();
-    let timer = 0;
-    const load = async () => {
-      const all = await Promise.allSettled(paths.map((one) => get<T>(one, ending.signal)));
-      if (ending.signal.aborted) return;
-      set(all.flatMap((one) => (one.status === "fulfilled" ? [one.value] : [])));
-      timer = setTimeout(load, everySeconds * 1000);
-    };
-    void load();
-    return () => {
-      ending.abort();
-      clearTimeout(timer);
-    };
-  }, [key, everySeconds]);
-  return found;
+  const all = async (signal: AbortSignal) => {
+    const found = await Promise.allSettled(paths.map((one) => get<T>(one, signal)));
+    return found.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+  };
+  return useRepeated(paths.join("\n"), everySeconds, all).value ?? [];
 }
+
+/** Work that may fail: whether it goes on, and why the last one failed. */
+export function useAttempt() {
+  const [error, fail] = useState<unknown>(null);
+  const [working, set] = useState(false);
+  const attempt = async (work: () => Promise<unknown>) => {
+    fail(null);
+    set(true);
+    try {
+      await work();
+    } catch (problem) {
+      fail(problem);
+    }
+    set(false);
+  };
+  return { error, working, attempt };
+}
+
+/** What makes a shape of a picture a button, for the mouse and the keyboard. */
+export const asButton = (act: () => void) => ({
+  tabindex: 0,
+  role: "button" as const,
+  onClick: act,
+  onKeyDown: (event: KeyboardEvent) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    act();
+  },
+});
 
 /** A row of users' data as JSON, on one line. */
 export function Json({ value }: { value: unknown }) {

@@ -7,6 +7,8 @@ interface Route {
   part: string;
   title: string;
   order: number;
+  /** Whether there is nothing to show without an engine: for a flow that runs by itself. */
+  engine?: boolean;
 }
 
 /** A part of a job, with a tab. */
@@ -22,4 +24,5 @@ export interface MainRoute extends Route {
 
 export const jobRoute = (route: JobRoute) => ({ kind: "job" as const, ...route });
 export const mainRoute = (route: MainRoute) => ({ kind: "main" as const, ...route });
+export const shown = (route: Route, single: boolean) => !(route.engine && single);
 export type AnyRoute = ReturnType<typeof jobRoute> | ReturnType<typeof mainRoute>;

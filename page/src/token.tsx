@@ -1,6 +1,7 @@
 // Asks for a token when the engine wants one; it stays in memory.
 import { useEffect, useRef } from "preact/hooks";
 import { asking, give } from "./api";
+import * as live from "./live";
 
 export function TokenDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -22,7 +23,8 @@ export function TokenDialog() {
         <h2 id="token-title">Token</h2>
         <p>{why}</p>
         <p class="soft">
-          The owner's token is in the file <code>token</code> of the engine's data folder. It stays in this page's memory.
+          The owner's token is in the file <code>{live.engine.value ? `${live.engine.value.data}/token` : "token"}</code>
+          {!live.engine.value && " of the engine's data folder"}. It stays in this page's memory.
         </p>
         <label>
           Token <input ref={field} type="password" autocomplete="off" spellcheck={false} autofocus />

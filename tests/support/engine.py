@@ -17,8 +17,15 @@ from millstream.connectors.console import console
 from millstream.connectors.inbox import inbox
 from millstream.engine.job_queries import journal_of
 from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.checkpoint_status import (
+    CheckpointStatus,
+    PublishedStatus,
+    StateFilesStatus,
+    VerifiedCheckpoint,
+)
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Job, JobState
+from millstream.engine.jobs.pattern_status import PatternRuns
 from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import (
     CopyStatus,
@@ -79,6 +86,9 @@ class PeerEngine:
         self.planner: Callable[[SwitchRequest], Planned] | None = None
         self.groups = (GroupStatus("all", 3, 120, 12, 0.5, 1_767_268_800_000, 7, 0.25, 9),)
         self.wanted: SwitchRequest | None = None
+        #: Its patterns, and what is wrong with its checkpoints.
+        self.matching: list[PatternRuns] = []
+        self.faults: tuple[str, ...] = ()
         #: The job whose switch is to end when its sources are quiet.
         self.quiet: str | None = None
         #: What happens when a switch was asked for.
@@ -234,6 +244,34 @@ class PeerEngine:
     def shares(self) -> bool:
         return bool(self.known[0].engine)
 
+    def patterns(self, job: str) -> list[PatternRuns]:
+        self._job(job)
+        return self.matching
+
+    def checkpoints(self, job: str) -> list[CheckpointStatus]:
+        self._job(job)
+        files = StateFilesStatus(stage="counted", kind="fold", version=8, files=3, bytes=900)
+        one = CheckpointStatus(
+            group="g",
+            folder="g",
+            checkpoint="c1",
+            fingerprint="a" * 64,
+            batch=7,
+            logged=8,
+            watermark_ms=1_767_268_800_000,
+            inputs={"s": (3, 4)},
+            published=(PublishedStatus(name="rows", kind="jsonl", epoch=7),),
+            state=(files,),
+            changes=("batch: 6 -> 7",),
+        )
+        return [one]
+
+    def verify_checkpoint(self, job: str, group: str) -> VerifiedCheckpoint:
+        self._job(job)
+        if group != "g":
+            raise NotThere(f'job "{job}" has no group "{group}"')
+        return VerifiedCheckpoint(faults=self.faults, batches=8, files=3, outputs=1)
+
     def tasks(self) -> Tasks:
         return self.known.pop(0) if len(self.known) > 1 else self.known[0]
 
@@ -314,6 +352,9 @@ class PeerEngine:
     def journal(self, job: str, name: str) -> Journal:
         self._job(job)
         return journal_of(self.data / "f", name)
+
+    def log_file(self, job: str) -> Path:
+        return Folders(self.data).log(self._job(job).name)
 
     def flow_folder(self, job: str) -> Path:
         self._job(job)

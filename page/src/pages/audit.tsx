@@ -9,6 +9,7 @@ export default mainRoute({
   part: "audit",
   title: "Audit",
   order: 40,
+  engine: true,
   show: () => <Audit />,
 });
 

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { type Journal, type JournalDetail, type JournalRows, download, get, jobPath } from "../api";
 import { bytes, clock, rows } from "../format";
-import { Empty, Failure, Json, useLoaded } from "../parts";
+import { Empty, Failure, Json, useAttempt, useLoaded } from "../parts";
 import { jobRoute } from "../route";
 
 export default jobRoute({
@@ -130,15 +130,10 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
   const [from, start] = useState("");
   const [since, wait] = useState("");
   const [page, set] = useState<JournalRows | null>(null);
-  const [error, fail] = useState<unknown>(null);
-  const look = async (where: string) => {
-    fail(null);
+  const { error, attempt } = useAttempt();
+  const look = (where: string) => {
     const query = `partition=${partition}&limit=${PAGE}&${where}`;
-    try {
-      set(await get<JournalRows>(`${jobPath(job, "journals", journal, "rows")}?${query}`));
-    } catch (problem) {
-      fail(problem);
-    }
+    return attempt(async () => set(await get<JournalRows>(`${jobPath(job, "journals", journal, "rows")}?${query}`)));
   };
   const at = (position: number) => look(`from=${Math.max(0, position)}`);
   const known = partitions.find((one) => one.partition === partition);
@@ -147,14 +142,10 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
     if (since !== "") return look(`since=${new Date(since).toISOString()}`);
     return from === "" ? newest() : at(Number(from));
   };
-  const load = async (shown: JournalRows, format: string) => {
-    fail(null);
+  const load = (shown: JournalRows, format: string) => {
     const query = `partition=${shown.partition}&from=${shown.rows[0]!.position}&limit=${shown.rows.length}&format=${format}`;
-    try {
-      await download(`${jobPath(job, "journals", journal, "file")}?${query}`, `${journal}-${shown.partition}.${format}`);
-    } catch (problem) {
-      fail(problem);
-    }
+    const path = `${jobPath(job, "journals", journal, "file")}?${query}`;
+    return attempt(() => download(path, `${journal}-${shown.partition}.${format}`));
   };
   const columns = page?.rows[0] ? Object.keys(page.rows[0].row) : [];
   return (

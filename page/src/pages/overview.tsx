@@ -1,10 +1,10 @@
 // All jobs at a look: those that fail first.
-import type { Pulse } from "../api";
+import type { Pulse, Tasks } from "../api";
 import { jobPath } from "../api";
-import { duration, perSecond, rows, seconds } from "../format";
+import { clock, duration, perSecond, rows, seconds } from "../format";
 import { byHealth, type Finding, watermarkAge, worst } from "../health";
 import * as live from "../live";
-import { Empty, Fact, Sparkline, State } from "../parts";
+import { Empty, Fact, Sparkline, State, useLoaded } from "../parts";
 import { mainRoute } from "../route";
 
 export default mainRoute({ part: "", title: "Jobs", order: 10, show: () => <Overview /> });
@@ -72,6 +72,65 @@ function Summary({ pulses }: { pulses: Pulse[] }) {
   );
 }
 
+/** The engines that share jobs, and who takes a job if its engine dies. */
+function Engines() {
+  const found = useLoaded<Tasks>("/tasks", 10);
+  const engine = live.engine.value!;
+  const { tasks = [], engines = {}, engine: own = "" } = found.value ?? {};
+  const names = Object.entries(engines ?? {});
+  if (engine.single) return null;
+  return (
+    <section aria-label="engines">
+      <h2>Engines</h2>
+      <dl class="facts">
+        <Fact name="This one">{engine.of > 1 ? `node ${engine.node} of ${engine.of}` : (own || "alone")}</Fact>
+        <Fact name="Inboxes">{`${engine.inbox.ip}:${engine.inbox.port}`}</Fact>
+        <Fact name="Data">{engine.data}</Fact>
+        <Fact name="Drivers in reserve">{rows(engine.warm ?? 0)}</Fact>
+        {names
+          .filter(([name]) => name !== own)
+          .map(([name, url]) => (
+            <Fact name={name} key={name}>
+              <a href={url} data-out>
+                {url}
+              </a>
+            </Fact>
+          ))}
+      </dl>
+      {tasks.length > 0 && (
+        <div class="scroll" tabIndex={0} role="region" aria-label="tasks">
+          <table class="small">
+            <thead>
+              <tr>
+                <th scope="col">Job</th>
+                <th scope="col">State</th>
+                <th scope="col">Engine</th>
+                <th scope="col">Since</th>
+                <th scope="col">Next engine</th>
+                <th scope="col">Reason</th>
+              </tr>
+            </thead>
+            <tbody>
+              {tasks.map((one) => (
+                <tr key={one.job}>
+                  <td>{one.job}</td>
+                  <td>
+                    <State state={one.state} />
+                  </td>
+                  <td>{one.engine ?? "none"}</td>
+                  <td>{one.since ? clock(one.since) : "–"}</td>
+                  <td>{one.next ?? "–"}</td>
+                  <td>{one.reason ?? ""}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
 function Overview() {
   const pulses = [...live.jobs.value.values()];
   if (live.engine.value === null) return <Empty title="Asking the engine …" />;
@@ -107,6 +166,7 @@ function Overview() {
           ))}
         </tbody>
       </table>
+      <Engines />
     </>
   );
 }

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { type Stage, type StateRows, get, jobPath } from "../api";
 import { bytes, rows } from "../format";
-import { Empty, Failure, Json, useLoaded } from "../parts";
+import { Empty, Failure, Json, useAttempt, useLoaded } from "../parts";
 import { jobRoute } from "../route";
 
 export default jobRoute({
@@ -56,15 +56,11 @@ function StateTab({ job }: { job: string }) {
 function Keys({ job, stage }: { job: string; stage: Stage }) {
   const [key, set] = useState("");
   const [found, show] = useState<StateRows | null>(null);
-  const [error, fail] = useState<unknown>(null);
-  const look = async () => {
-    fail(null);
+  const { error, attempt } = useAttempt();
+  const look = () => {
     const query = key ? `&key=${encodeURIComponent(key)}` : "";
-    try {
-      show(await get<StateRows>(`${jobPath(job, "state", `${stage.group}.${stage.stage}`, "rows")}?limit=100${query}`));
-    } catch (problem) {
-      fail(problem);
-    }
+    const path = `${jobPath(job, "state", `${stage.group}.${stage.stage}`, "rows")}?limit=100${query}`;
+    return attempt(async () => show(await get<StateRows>(path)));
   };
   const columns = found?.rows[0] ? Object.keys(found.rows[0]) : [];
   return (

@@ -15,6 +15,7 @@ export default jobRoute({
   part: "switch",
   title: "Switch",
   order: 50,
+  engine: true,
   badge: (pulse) => (pulse.job.switch && !pulse.job.switch.ended_at ? 1 : 0),
   show: ({ pulse }) => <SwitchPage key={pulse.job.name} pulse={pulse} />,
 });

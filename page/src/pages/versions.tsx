@@ -8,6 +8,7 @@ export default jobRoute({
   part: "versions",
   title: "Versions",
   order: 60,
+  engine: true,
   show: ({ pulse }) => <Versions pulse={pulse} />,
 });
 

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -27,6 +28,7 @@ from millstream.cli.options import (
     Serve,
     ServePort,
     Warm,
+    Watchers,
 )
 from millstream.cli.output import interrupted
 from millstream.cli.run import listening_at
@@ -79,6 +81,7 @@ def engine(
     warm: Warm = 0,
     coordination: Coordination = None,
     lease: LeaseSeconds = None,
+    watcher: Watchers = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print its addresses as a line of JSON.")
     ] = False,
@@ -98,7 +101,8 @@ def engine(
     from millstream.engine.http.server import Server, Serving, guard
     from millstream.patterns.kernel_cache import begin
 
-    serving = Serving(host, port, tls_cert, tls_key, open_without_tls)
+    given = (host, port, tls_cert, tls_key, open_without_tls)
+    serving = Serving(*given, watchers=tuple(watcher or ()))
     guard(serving)
     trust(ca)
     _log_to_stderr()
@@ -110,13 +114,10 @@ def engine(
         running.start()
         try:
             keys = None if listening.security is None else listening.security.keys
-            server = Server(running, data, serving, keys=keys)
-            try:
+            with closing(Server(running, data, serving, keys=keys)) as server:
                 server.start()
                 _say(running, server, data, json=json)
                 _until_stopped(server, seen)
-            finally:
-                server.close()
         finally:
             with Console(stderr=True).status("stopping"):
                 running.close(drain_s=_DRAIN_S)

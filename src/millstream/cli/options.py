@@ -41,6 +41,18 @@ ExecutorPython = Annotated[
         help="The Python packages of executors, as `millstream pack` writes them.",
     ),
 ]
+Watchers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--watcher", help="Where a watcher serves its status: http://host:port. Repeat it."
+    ),
+]
+Page = Annotated[
+    bool, typer.Option("--page", help="Show the flow as it runs on a page of this host.")
+]
+PagePort = Annotated[
+    int, typer.Option(min=0, max=65535, help="The port of the page; 0 is any free port.")
+]
 State = Annotated[
     str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
 ]

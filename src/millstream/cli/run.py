@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import sys
 import threading
 import time
 from collections import deque
@@ -28,6 +29,8 @@ from millstream.cli.options import (
     Master,
     Network,
     OpenWithoutKeys,
+    Page,
+    PagePort,
     Producers,
     Serve,
     ServePort,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
+    from millstream.engine.single_run import SingleRun
     from millstream.flow.flow import Flow
     from millstream.links.host import Listening
     from millstream.links.keys import KeyPair
@@ -72,6 +76,8 @@ def run(
     key: Key = None,
     producers: Producers = Path("keys"),
     open_without_keys: OpenWithoutKeys = False,
+    page: Page = False,
+    page_port: PagePort = 0,
     json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON every second instead of the table.")
     ] = False,
@@ -106,12 +112,7 @@ def run(
     with Console(stderr=True).status(f"starting Spark for {described.name}") as shown:
         spark = _session(described.name, master, log, storage, executor_python)
         options = Options(
-            data,
-            root,
-            rows_per_batch,
-            state,
-            log,
-            listening,
+            *(data, root, rows_per_batch, state, log, listening),
             serve=serve,
             serve_port=serve_port,
             storage=storage,
@@ -120,9 +121,13 @@ def run(
         running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)
         running.start()
     with _stopping(running, spark):
-        with interrupted() as seen, _landings(running, keys, open_without_keys):
+        with (
+            interrupted() as seen,
+            _landings(running, keys, open_without_keys),
+            _page(running, spark, log, storage, page_port if page else None) as shows,
+        ):
             at = spark.sparkContext.master or "local"
-            view = _View(described.name, at, log, lambda: running.address)
+            view = _View(described.name, at, log, lambda: running.address, shows)
             ended = _watch(running, view, seen, until_end=until_end, json=json, terminal=terminal)
         if ended:
             note_end(running.plan, running.folder, running.statistics(), __version__)
@@ -191,6 +196,29 @@ def _landings(running: FlowRun, keys: KeyPair | None, open_: bool) -> Iterator[N
             landing.close()
 
 
+@contextmanager
+def _page(
+    running: FlowRun,
+    spark: Any,  # as above
+    log: Path,
+    storage: str | None,
+    port: int | None,
+) -> Iterator[tuple[SingleRun, str] | None]:
+    """Serve the page of a run, if there is to be one."""
+    if port is None:
+        yield None
+        return
+    from millstream.engine.single_run import SingleRun, page_of
+
+    shown = SingleRun(running, spark, log, storage)
+    server = page_of(shown, port)
+    server.start()
+    try:
+        yield shown, server.url
+    finally:
+        server.close()
+
+
 def listening_at(
     port: int, network: str | None, key: Path | None, producers: Path, *, open_without_keys: bool
 ) -> Listening:
@@ -226,6 +254,9 @@ def _watch(
     live = Live(console=terminal, auto_refresh=False) if not json and terminal.is_terminal else None
     if live is None and not json and running.address is not None:
         print(f"{running.flow.name}  inboxes {running.address}", flush=True)
+    if live is None and view.page is not None:
+        out = sys.stderr if json else sys.stdout
+        print(f"{running.flow.name}  page {view.page[1]}", file=out, flush=True)
     ended = False
     if live:
         live.start()
@@ -233,6 +264,8 @@ def _watch(
         while not seen.is_set():
             ended = running.poll()
             numbers = running.statistics()
+            if view.page is not None:
+                view.page[0].update(numbers, ended=ended)
             if json:
                 print(jsonlib.dumps(asdict(numbers)), flush=True)
             elif live:
@@ -268,6 +301,7 @@ class _View:
     master: str
     log: Path
     address: Callable[[], object | None] = lambda: None
+    page: tuple[SingleRun, str] | None = None
     began: float = field(default_factory=time.monotonic)
     history: deque[tuple[float, RunStatistics]] = field(default_factory=lambda: deque(maxlen=10))
 
@@ -281,7 +315,9 @@ class _View:
         clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         at = self.address()
         inboxes = "" if at is None else f"   inboxes {at}"
-        return Text(f"{self.name}  running {clock}   Spark {self.master}{inboxes}   log {self.log}")
+        page = "" if self.page is None else f"   page {self.page[1]}"
+        where = f"Spark {self.master}{inboxes}   log {self.log}{page}"
+        return Text(f"{self.name}  running {clock}   {where}")
 
     def _groups(self, numbers: RunStatistics) -> Table:
         columns = ("in", "in/s", "out", "out/s", "batch", "lag", "watermark", "state")

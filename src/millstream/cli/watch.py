@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from millstream.cli.options import Json
 from millstream.cli.watching import NOTE, Note
-from millstream.errors import EngineAway, InvalidOption, MillstreamError
+from millstream.errors import InvalidOption, MillstreamError
 
 if TYPE_CHECKING:
     from millstream.watch.replicator import PeerStatus
@@ -124,10 +124,11 @@ def status(
     json: Json = False,
 ) -> None:
     """Show what a watcher does: its peers, runs, inputs and outputs."""
+    from millstream.watch.asking import asked
     from millstream.watch.status import WatcherStatus
 
     address = url or _noted(device, data)
-    content = _asked(address, None if token is None else token.read_text().strip())
+    content = asked(address, None if token is None else token.read_text().strip())
     if json:
         print(content.decode())
         return
@@ -154,30 +155,6 @@ def _read(file: Path) -> Note:
 
 def _alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
-
-
-def _asked(address: str, token: str | None) -> bytes:
-    from http.client import HTTPConnection, HTTPException
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(address)
-    if parts.scheme != "http" or not parts.hostname:
-        raise InvalidOption(f'"{address}" is not an address', hint="expected http://host:port")
-    connection = HTTPConnection(parts.hostname, parts.port, timeout=10)
-    try:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        connection.request("GET", "/status", headers=headers)
-        answer = connection.getresponse()
-        content = answer.read()
-    except (OSError, HTTPException) as error:
-        raise EngineAway(f"the watcher at {address} does not answer: {error}") from error
-    finally:
-        connection.close()
-    if answer.status != 200:
-        reason = msgspec.json.decode(content).get("error", answer.reason)
-        hint = "name the file with its token: --token-file" if answer.status == 401 else None
-        raise MillstreamError(f"the watcher at {address} refuses: {reason}", hint=hint)
-    return content
 
 
 def _troubles(peer: PeerStatus) -> Iterator[str]:

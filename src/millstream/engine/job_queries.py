@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from millstream.clock import iso
-from millstream.engine.driver.protocol import ReadState, StateRead
+from millstream.engine.driver.protocol import (
+    Question,
+    ReadCheckpoints,
+    ReadPatterns,
+    ReadState,
+    StateRead,
+)
 from millstream.engine.job_status import job_status
 from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.checkpoint_status import CheckpointStatus, VerifiedCheckpoint
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.pattern_status import PatternRuns
 from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import Happening, JobStatus, VersionStatus
 from millstream.engine.managed_job import ManagedJob
@@ -130,7 +138,7 @@ class JobQueries:
 
     def logs(self, job: str, lines: int = 100) -> list[str]:
         """Return the last lines of a job's log."""
-        log = self._folders.log(self._found(job).name)
+        log = self.log_file(job)
         text: list[str] = []
         for file in (log, log.with_name(f"{log.name}.1")):
             if len(text) < lines and file.is_file():
@@ -199,7 +207,34 @@ class JobQueries:
             raise NotThere(f'job "{job}" has no stage "{stage}" with state')
         return found
 
-    def _read_state(self, job: str, asked: ReadState) -> StateRead:
+    def patterns(self, job: str) -> list[PatternRuns]:
+        """Return the patterns of a job with their live runs, as its driver reads them.
+
+        Raises:
+            InvalidTransition: The job does not run.
+        """
+        return self._read_state(job, ReadPatterns(0)).patterns or []
+
+    def checkpoints(self, job: str) -> list[CheckpointStatus]:
+        """Return the checkpoints of a job's groups, as its driver reads them.
+
+        Raises:
+            InvalidTransition: The job does not run.
+        """
+        return self._read_state(job, ReadCheckpoints(0)).checkpoints or []
+
+    def verify_checkpoint(self, job: str, group: str) -> VerifiedCheckpoint:
+        """Compare a group's checkpoint with all that it names, by the job's driver.
+
+        Raises:
+            InvalidTransition: The job does not run.
+            NotThere: It has no such group.
+        """
+        found = self._read_state(job, ReadCheckpoints(0, group)).verified
+        assert found is not None
+        return found
+
+    def _read_state(self, job: str, asked: Question) -> StateRead:
         managed = self._managed(job)
         if managed.driver is None or not managed.running:
             hint = "where its data folder is, millstream state shows it: give --data, not --engine"
@@ -209,6 +244,10 @@ class JobQueries:
     def flow_folder(self, job: str) -> Path:
         """Return the folder of a job's journals and checkpoints."""
         return self._folders.flow(self._found(job).name)
+
+    def log_file(self, job: str) -> Path:
+        """Return the log of a job's driver."""
+        return self._folders.log(self._found(job).name)
 
     def versions(self, job: str) -> list[VersionStatus]:
         """Return the versions of a job, oldest first."""

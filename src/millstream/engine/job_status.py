@@ -22,7 +22,7 @@ from millstream.engine.switch_service import switch_status
 from millstream.engine.unread import unread
 
 
-class _Numbers(msgspec.Struct, frozen=True):
+class DriverNumbers(msgspec.Struct, frozen=True):
     """What a driver reports: `RunStatistics`."""
 
     groups: tuple[GroupStatus, ...] = ()
@@ -39,7 +39,7 @@ def job_status(
 ) -> JobStatus:
     """Return a job as its engine, node `node` of `of`, sees it."""
     stored, job, driver = managed.stored, managed.job, managed.driver
-    numbers = msgspec.convert(managed.statistics, _Numbers)
+    numbers = msgspec.convert(managed.statistics, DriverNumbers)
     gone = job.state is JobState.UNDEPLOYED
     opened = inboxes.job(managed.name)
     here = () if gone else opened.status()

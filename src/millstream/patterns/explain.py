@@ -28,7 +28,7 @@ class Explanation:
 
     @property
     def svg(self) -> str:
-        return picture.svg(self.automaton, _headline(self.automaton))
+        return picture.svg(self.automaton, headline(self.automaton))
 
     def __str__(self) -> str:
         return self.text
@@ -40,7 +40,7 @@ class Explanation:
 # Words
 
 
-def _headline(automaton: Automaton) -> str:
+def headline(automaton: Automaton) -> str:
     facts = [] if automaton.within is None else [f"within {span(automaton.within)}"]
     facts += ["one run at a time"] if automaton.singleton else []
     facts += [f"skip {automaton.skip}"] if automaton.skip.kind != "none" else []
@@ -62,7 +62,7 @@ def _leads(edge: Edge) -> str:
 
 
 def _lines(automaton: Automaton) -> Iterator[str]:
-    yield f"{automaton.name}   {_headline(automaton)}"
+    yield f"{automaton.name}   {headline(automaton)}"
     yield from _state_lines(automaton, "begin", automaton.start)
     for number, state in enumerate(automaton.states):
         if state.name:

@@ -45,7 +45,7 @@ _RULES = (
 
 def svg(automaton: Automaton, headline: str) -> str:
     """Return the automaton as SVG text, with a line of facts below its name."""
-    return "".join(_Picture(automaton, headline).parts())
+    return "".join(Picture(automaton, headline).parts())
 
 
 def span(micros: int) -> str:
@@ -101,7 +101,7 @@ class _Card:
         return Size(width, self.above + _BOX + self.below, self.above + _BOX / 2)
 
 
-class _Picture:
+class Picture:
     """Places everything, then draws it."""
 
     def __init__(self, automaton: Automaton, headline: str) -> None:
@@ -159,13 +159,18 @@ class _Picture:
         # above it.
         return Box(whole.x + aside, whole.y + card.above, own, _BOX, whole.left, whole.right_end)
 
+    @property
+    def height(self) -> float:
+        """The height of the automaton alone."""
+        return self.layout.height + _LANE * len(self.back)
+
     def parts(self) -> Iterator[str]:
         legend = [one for one in self.loops if not one.takes]
         heads = [self.headline, "dashed: other events are passed over" if legend else ""]
         head = " · ".join(one for one in heads if one)
         named = max(text_width(self.automaton.name, 17), text_width(head, 12))
         width = max(self.layout.width, named) + 2 * _MARGIN
-        height = self.layout.height + _HEAD + _MARGIN + _LANE * len(self.back)
+        height = self.height + _HEAD + _MARGIN
         yield f'<svg xmlns="http://www.w3.org/2000/svg" class="automaton" viewBox="0 0 {width:.0f} {height:.0f}" '
         yield f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="{escape(self.automaton.name)}">'
         yield f"<style>{sheet('automaton', _RULES)}</style>"

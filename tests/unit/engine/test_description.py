@@ -79,7 +79,7 @@ def test_everything_that_is_served_is_described() -> None:
         for method, operation in known.items():
             assert operation["summary"], (method, path)
             private = path in ("/contents/{sha256}/bytes", "/audit") or path.endswith(
-                ("/rows", "/file")
+                ("/rows", "/file", "/patterns")
             )
             private |= "/dead" in path
             assert ("security" in operation) == (private or method != "get"), (method, path)

@@ -23,10 +23,10 @@ from support.served import PACKAGE, Served
 ROUTES = {
     "nothing": "home page_file docs health ready",
     "any token": "engine openapi",
-    "look": "letters letter metrics jobs job groups journals journal journal_rows journal_file states state_rows statistics history logs versions "
-    "wait actions action content tasks live lines series graph switch_detail",
+    "look": "letters letter metrics jobs job groups journals journal journal_rows journal_file states patterns checkpoints state_rows statistics history logs versions "
+    "wait actions action content tasks watchers live lines series graph switch_detail",
     "send": "send",
-    "operate": "undeploy drain resume give_up settled missed remove_action stop verify_journal "
+    "operate": "undeploy drain resume give_up settled missed remove_action stop verify_journal verify_checkpoint "
     "replay discard drain_tasks",
     "deploy": "replay_edited deploy prepare begin host switch plan_switch add_action send_content read_content "
     "drop_content",
@@ -122,6 +122,7 @@ def test_every_route_permits_every_kind_of_token_what_it_may_and_no_more(opened:
         "source": "s",
         "journal": "s",
         "stage": "counted",
+        "group": "g",
         "name": "echo",
         "sha256": "0" * 64,
         "letter": "0",

@@ -298,10 +298,10 @@ class Driver:
                 self._line.report(self._shared(command, running))
             case Begin():
                 self._begin(command, running)
-            case protocol.ReadState():
-                begin_reading(
-                    self._line, self._start_spark(), running.folder, self._storage, command
-                )
+            case (
+                protocol.ReadState() | protocol.ReadPatterns() | protocol.ReadCheckpoints() as asked
+            ):
+                begin_reading(self._line, self._start_spark(), running, self._storage, asked)
             case protocol.AbortSwitch():
                 # It may be past its cut, or over: the reports show that.
                 with contextlib.suppress(MillstreamError):

@@ -141,8 +141,8 @@ class DriverProcess:
             raise DriverFailed(f"driver {self.pid} sent another answer: {type(found).__name__}")
         return found
 
-    def read_state(self, asked: protocol.ReadState, timeout: float) -> protocol.StateRead:
-        """Ask for the state of the job's stages; several may be asked for at once.
+    def read_state(self, asked: protocol.Question, timeout: float) -> protocol.StateRead:
+        """Ask about the state of the job; several may be asked for at once.
 
         Raises:
             MillstreamError: Why it cannot be read.

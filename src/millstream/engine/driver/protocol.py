@@ -1,7 +1,7 @@
 """The pipe between an engine and a driver: JSON, one object a line, on stdin and stdout.
 
     engine ── commands ──▶  Describe  Declare  Run  Drain  Compare  Begin  Share  AbortSwitch  Stop
-                            ReadState
+                            ReadState  ReadPatterns  ReadCheckpoints
     engine ◀── reports ───  Warm  Described  Declared  Ready  Statistics  Drained  Finished  Failed
                             SwitchPlanned  KeysShared  Refused  SwitchRecovered  SwitchMoved
                             StateRead
@@ -25,6 +25,8 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from millstream import errors
+from millstream.engine.jobs.checkpoint_status import CheckpointStatus, VerifiedCheckpoint
+from millstream.engine.jobs.pattern_status import PatternRuns
 from millstream.engine.jobs.spread import SpreadSource
 from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import Peer
@@ -107,13 +109,26 @@ class ReadState(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     limit: int = 100
 
 
+class ReadPatterns(msgspec.Struct, frozen=True, tag=True):
+    """Read where the live runs of patterns are; `StateRead` has the number."""
+
+    number: int
+
+
+class ReadCheckpoints(msgspec.Struct, frozen=True, tag=True):
+    """Read the checkpoints of all groups, or verify that of one; `StateRead` has the number."""
+
+    number: int
+    verify: str | None = None
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """Stop between two batches."""
 
 
-Command = (
-    Describe | Declare | Run | Drain | Compare | Begin | Share | AbortSwitch | ReadState | Stop
-)
+#: What is read beside the batches, in whatever order it is asked for.
+Question = ReadState | ReadPatterns | ReadCheckpoints
+Command = Describe | Declare | Run | Drain | Compare | Begin | Share | AbortSwitch | Question | Stop
 
 
 # reports
@@ -209,11 +224,14 @@ class SwitchMoved(msgspec.Struct, frozen=True, tag=True):
 
 
 class StateRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to `ReadState`, in whatever order these come: one of the three."""
+    """The answer to a `Question`, in whatever order these come: one of these."""
 
     number: int
     stages: list[StageStatus] | None = None
     rows: StateRows | None = None
+    patterns: list[PatternRuns] | None = None
+    checkpoints: list[CheckpointStatus] | None = None
+    verified: VerifiedCheckpoint | None = None
     failure: Failed | None = None
 
 

@@ -17,8 +17,11 @@ from millstream.engine.http.limits import RequestLimits
 from millstream.engine.http.live import Live
 from millstream.engine.http.metrics import Metrics
 from millstream.engine.http.openapi import Operation
+from millstream.engine.http.shared import Shared
 from millstream.engine.inboxes.intake import Intake
+from millstream.engine.jobs.checkpoint_status import CheckpointStatus, VerifiedCheckpoint
 from millstream.engine.jobs.lifecycle import SETTLED, JobState
+from millstream.engine.jobs.pattern_status import PatternRuns
 from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import (
     EngineStatus,
@@ -90,7 +93,11 @@ class Served(Protocol):
     def state_rows(
         self, job: str, stage: str, *, key: str | None, at: int | None, limit: int
     ) -> StateRows: ...
+    def patterns(self, job: str) -> list[PatternRuns]: ...
+    def checkpoints(self, job: str) -> list[CheckpointStatus]: ...
+    def verify_checkpoint(self, job: str, group: str) -> VerifiedCheckpoint: ...
     def flow_folder(self, job: str) -> Path: ...
+    def log_file(self, job: str) -> Path: ...
     def drain(self, job: str, *, flush: bool) -> JobStatus: ...
     def resume(self, job: str) -> JobStatus: ...
     def settled(self, job: str, state: JobState) -> JobStatus: ...
@@ -156,7 +163,10 @@ class Api:
         stop: Callable[[], None],
         audit: AuditLog,
         keys: KeyPair | None = None,
+        watchers: Sequence[str] = (),
     ) -> None:
+        self.watchers = watchers
+        self.shared = Shared()
         self.engine = engine
         self.audit = audit
         self.limits = limits

@@ -29,6 +29,7 @@ from millstream.engine.http.messages import (
 )
 from millstream.engine.http.metrics import CONTENT_TYPE
 from millstream.engine.http.openapi import OCTETS
+from millstream.engine.http.watchers import WatcherSeen, seen
 from millstream.engine.inboxes.intake import Numbering, Taken
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import JobState
@@ -71,6 +72,11 @@ def metrics(api: Api, asked: Asked) -> Text:  # noqa: ARG001
 def tasks(api: Api, asked: Asked) -> Tasks:  # noqa: ARG001
     """Return which engine runs which job, since when, and which one is next."""
     return api.engine.tasks()
+
+
+def watchers(api: Api, asked: Asked) -> list[WatcherSeen]:  # noqa: ARG001
+    """Return the watchers that this engine was told of, as they answer now."""
+    return seen(api.watchers)
 
 
 def drain_tasks(api: Api, asked: Asked) -> Tasks:  # noqa: ARG001
@@ -139,7 +145,7 @@ def statistics(api: Api, asked: Asked) -> dict[str, Any]:
 
 def logs(api: Api, asked: Asked) -> Log:
     """Return the last lines of a job's log, or those after a place in it."""
-    log = Folders(api.engine.data).log(api.engine.status(asked.job).name)
+    log = api.engine.log_file(asked.job)
     after = asked.values["after"]
     lines, place = (
         tail.last(log, asked.values["lines"]) if after is None else tail.since(log, after)

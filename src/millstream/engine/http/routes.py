@@ -1,9 +1,11 @@
 """The table of the HTTP API: every route, what it needs, takes and answers.
 
-    GET     / /page/{file} /docs /health /ready /engine /metrics /openapi.json /audit /tasks /live /lines
+    GET     / /page/{file} /docs /health /ready /engine /metrics /openapi.json /audit /tasks /watchers /live /lines
     GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history, graph, series
     GET     /jobs/{job}/journals/{journal}    /jobs/{job}/journals/{journal}/rows, file
     POST    /jobs/{job}/journals/{journal}/verify
+    GET     /jobs/{job}/patterns    /jobs/{job}/checkpoints
+    POST    /jobs/{job}/checkpoints/{group}/verify
     GET     /jobs/{job}/state    /jobs/{job}/state/{stage}/rows
     GET     /jobs/{job}/dead    /jobs/{job}/dead/{letter}
     POST    /jobs/{job}/replay, replay/edited, discard
@@ -66,8 +68,11 @@ from millstream.engine.http.messages import (
 )
 from millstream.engine.http.openapi import EVENTS, OCTETS, Operation, Parameter, describe
 from millstream.engine.http.row_files import FileFormat
+from millstream.engine.http.watchers import WatcherSeen
 from millstream.engine.inboxes import intake
 from millstream.engine.inboxes.intake import Taken
+from millstream.engine.jobs.checkpoint_status import CheckpointStatus, VerifiedCheckpoint
+from millstream.engine.jobs.pattern_status import PatternRuns
 from millstream.engine.jobs.pulse import POINTS, Lines, Series
 from millstream.engine.jobs.state_status import StageStatus, StateRows
 from millstream.engine.jobs.status import (
@@ -130,6 +135,7 @@ _IN_PATH: Final = {
     ),
     "file": Parameter("file", _Name, "A part of the console, by its name.", "path"),
     "letter": Parameter("letter", LetterId, "A dead letter's id, or how it begins.", "path"),
+    "group": Parameter("group", _Name, "A group; GROUP@VERSION for another version's.", "path"),
     "node": Parameter("node", _Name, "A node of the job's scheme.", "path"),
     "stage": Parameter("stage", _Name, "A stage; GROUP.STAGE if several groups have it.", "path"),
     "source": Parameter(
@@ -202,6 +208,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         page=True,
     ),
     _route("GET /tasks", operations.tasks, Need.LOOK, Tasks),
+    _route("GET /watchers", operations.watchers, Need.LOOK, list[WatcherSeen], page=True),
     _route(
         *("POST /tasks/drain", operations.drain_tasks, Need.OPERATE, Tasks),
         status=202,
@@ -273,6 +280,22 @@ OPERATIONS: Final[Sequence[Operation]] = (
         Parameter("limit", _Rows, "How many keys at most.", default=100),
         refusals=(409,),
         rows=True,
+    ),
+    _route(
+        *("GET /jobs/{job}/patterns", kept.patterns, Need.LOOK, list[PatternRuns]),
+        refusals=(409,),
+        rows=True,
+        page=True,
+    ),
+    _route(
+        *("GET /jobs/{job}/checkpoints", kept.checkpoints, Need.LOOK, list[CheckpointStatus]),
+        refusals=(409,),
+        page=True,
+    ),
+    _route(
+        "POST /jobs/{job}/checkpoints/{group}/verify",
+        *(kept.verify_checkpoint, Need.OPERATE, VerifiedCheckpoint),
+        refusals=(409,),
     ),
     _route(
         *("GET /jobs/{job}/dead", dead.letters, Need.LOOK, LetterPage),
@@ -360,7 +383,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refusals=(409, 422),
         sending=True,
     ),
-    _route("GET /actions", operations.actions, Need.LOOK, list[BinaryStatus]),
+    _route("GET /actions", operations.actions, Need.LOOK, list[BinaryStatus], page=True),
     _route("GET /actions/{name}", operations.action, Need.LOOK, list[BinaryStatus]),
     _route(
         *("POST /actions/{name}", operations.add_action, Need.DEPLOY, BinaryStatus),

@@ -50,6 +50,8 @@ class Serving:
     #: Tokens may travel in the clear: the network is trusted, or a proxy on this host does the TLS.
     open_without_tls: bool = False
     limits: RequestLimits = field(default_factory=RequestLimits)
+    #: Where watchers serve their status.
+    watchers: tuple[str, ...] = ()
 
     @property
     def loopback(self) -> bool:
@@ -93,6 +95,7 @@ class Server:
         serving: Serving | None = None,
         *,
         keys: KeyPair | None = None,
+        single: bool = False,
     ) -> None:
         """Bind the port; `start` answers.
 
@@ -101,6 +104,7 @@ class Server:
             data: Its folder, where the token is.
             serving: Where to listen.
             keys: Those of the inboxes, which all engines of a cluster share.
+            single: Whether it is no engine, but the run of one flow.
 
         Raises:
             OpenNetwork: Others could reach it, without TLS.
@@ -110,6 +114,7 @@ class Server:
         guard(self._serving)
         self._engine = engine
         self._data = data
+        self._single = single
         self._started_at = datetime.now(UTC)
         self.stopped = threading.Event()
         """Set when the engine was asked to stop."""
@@ -124,6 +129,7 @@ class Server:
             stop=self._stop_soon,
             audit=self.audit,
             keys=keys,
+            watchers=self._serving.watchers,
         )
         self._uvicorn = uvicorn.Server(self._config())
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -215,6 +221,7 @@ class Server:
             jobs=jobs,
             warm=self._engine.warm,
             shares=self._engine.shares,
+            single=self._single,
         )
 
 

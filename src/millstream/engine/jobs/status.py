@@ -229,6 +229,8 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     warm: int = 0
     #: Whether it shares its jobs with other engines (`--coordination`).
     shares: bool = False
+    #: Whether this is no engine, but the run of one flow with a page.
+    single: bool = False
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -32,10 +33,18 @@ class Waiting:
     runs: int = 0
     since: int = int(_FIRST)
     last_at: int = -int(_FIRST)
+    #: By state of the automaton.
+    states: Counter[int] = field(default_factory=Counter)
 
-    def add(self, since: int, last_at: int, runs: int = 1) -> None:
-        self.runs += runs
+    def add(self, since: int, last_at: int, state: int) -> None:
+        self.runs += 1
+        self.states[state] += 1
         self.since, self.last_at = min(self.since, since), max(self.last_at, last_at)
+
+    def merge(self, other: Waiting) -> None:
+        self.runs += other.runs
+        self.states += other.states
+        self.since, self.last_at = min(self.since, other.since), max(self.last_at, other.last_at)
 
     def shown(self) -> dict[str, Any]:
         if not self.runs:
@@ -64,16 +73,32 @@ def key_rows(
     data: bytes, files: StateFiles, by: Sequence[str]
 ) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     """Yield each key of a shard with what is shown of it."""
+    for found in _pieces(data, files):
+        whole: dict[str, Waiting] = {}
+        for one in found:
+            for text, waiting in one.items():
+                whole.setdefault(text, Waiting()).merge(waiting)
+        for text, waiting in whole.items():
+            yield _key(text, by), waiting.shown()
+
+
+def runs_of(data: bytes, files: StateFiles, pattern: int) -> Iterator[tuple[str, Waiting]]:
+    """Yield the live runs of each key of a shard that one of the patterns has."""
+    for found in _pieces(data, files):
+        yield from ((key, waiting) for key, waiting in found[pattern].items() if waiting.runs)
+
+
+def _pieces(data: bytes, files: StateFiles) -> Iterator[list[dict[str, Waiting]]]:
+    """Yield for each piece of a shard what each pattern keeps of its keys."""
     pieces = {key: value for key, value, _ in entries(data, files.open)}
     outline = msgspec.convert(pieces.pop(OUTLINE, []), Outline)
     schemas = Schemas(list(outline.schemas))
     for parts in pieces.values():
-        found: dict[str, Waiting] = {}
-        for part, width in zip(parts, outline.widths, strict=True):
+        patterns: list[dict[str, Waiting]] = [{} for _ in parts]
+        for part, width, found in zip(parts, outline.widths, patterns, strict=True):
             if part is not None:
                 _count(part[1], width, schemas, found)
-        for text, waiting in found.items():
-            yield _key(text, by), waiting.shown()
+        yield patterns
 
 
 def _key(text: str, by: Sequence[str]) -> list[Any]:
@@ -89,7 +114,7 @@ def _count(content: Any, width: int, schemas: Schemas, found: dict[str, Waiting]
             for key, kept in plain.load(content).keys.items():
                 waiting = found.setdefault(key, Waiting())
                 for run in kept.runs:
-                    waiting.add(run.started_at, run.last_at)
+                    waiting.add(run.started_at, run.last_at, run.state)
         case bytes() if content[:4] == partition.MARK:
             inside = msgspec.msgpack.decode(content[6:])
             _count(inside["inner"], width, schemas, found)
@@ -117,6 +142,6 @@ def _known(keys: Any, found: dict[str, Waiting]) -> None:
 
 def _add(keys: list[str], runs: Any, found: dict[str, Waiting]) -> None:
     _known(keys, found)
-    columns = runs[:, (layout.KEY, layout.STARTED_AT, layout.LAST_AT)].tolist()
-    for key, since, last_at in columns:
-        found[keys[key]].add(since, last_at)
+    wanted = (layout.KEY, layout.STARTED_AT, layout.LAST_AT, layout.STATE)
+    for key, since, last_at, state in runs[:, wanted].tolist():
+        found[keys[key]].add(since, last_at, state)

@@ -23,7 +23,7 @@ from millstream.switch.starts import HIDDEN_START
 
 def build(stage: Match, builder: Builder, start: str | None = None) -> DataFrame:
     frame = builder.frame(stage.input)
-    recipe = _recipe(stage, frame, builder.time(stage.input))
+    recipe = recipe_of(stage, frame.schema, builder.time(stage.input))
     reason = f'pattern "{stage.name}": one of its conditions or outputs fails on the event'
     frame = builder.sifted(stage, frame, recipe.computed, f"match:{stage.name}", reason)
     keyless = _keyless(stage, builder)
@@ -41,7 +41,9 @@ def _carry(versions: Versions) -> PatternCarry:
 def _matcher(stage: Match, builder: Builder) -> ShardMatcher:
     """Return what matches the rows of a shard of a stage."""
     frame = builder.frame(stage.input)
-    return shard_matcher(frame, _recipe(stage, frame, builder.time(stage.input)), stage.shards)
+    return shard_matcher(
+        frame, recipe_of(stage, frame.schema, builder.time(stage.input)), stage.shards
+    )
 
 
 def results(stage: Match, builder: Builder) -> DataFrame:
@@ -62,12 +64,10 @@ def _keyless(stage: Match, builder: Builder) -> Keyless | None:
     return Keyless(stage.name, stage.by, letters)
 
 
-def _recipe(stage: Match, frame: DataFrame, time: str) -> Recipe:
+def recipe_of(stage: Match, schema: StructType, time: str) -> Recipe:
     """Return the recipe of a stage of a flow, over the columns that Spark has found."""
     pattern = stage.pattern
-    columns = StructType(
-        [field for field in frame.schema.fields if not field.name.startswith("__")]
-    )
+    columns = StructType([field for field in schema.fields if not field.name.startswith("__")])
     if isinstance(pattern, Query):
         return pattern.recipe(schema_of(columns), time)
     if not isinstance(pattern, Pattern | Phenomenon):
