@@ -58,7 +58,7 @@ def with_token(page: Page, engine: EngineProcess) -> None:
 
 def test_the_overview_shows_the_job_and_leads_to_it(page: Page, engine: EngineProcess) -> None:
     page.goto(engine.url)
-    row = page.get_by_role("row").filter(has_text="shop")
+    row = page.get_by_role("row").filter(has_text="shop version 1")  # what runs where names it too
     expect(row).to_contain_text("running")
     expect(row).to_contain_text("dead letters wait")
     expect(row).to_contain_text(" /s")
