@@ -11,7 +11,7 @@ from millstream.errors import ImpossiblePattern
 from millstream.graph.layout import Box, Size, layers, place
 from millstream.patterns.compile import compile_pattern
 from millstream.patterns.picture import MATCH, START
-from millstream.patterns.picture import _Picture as _Automaton
+from millstream.patterns.picture import Picture as _Automaton
 from millstream.plan.groups import plan as plan_of
 from millstream.plan.picture import Picture as _Picture
 from property.patterns_random import patterns
