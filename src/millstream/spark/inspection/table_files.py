@@ -149,7 +149,7 @@ def _read_csv(file: Path, schema: pa.Schema) -> pa.Table:
     return pc.read_csv(
         file,
         parse_options=pc.ParseOptions(newlines_in_values=True),
-        # A text is in quotes, so that it is told from null if it is empty.
+        # Quotes make the difference between an empty text and null.
         convert_options=pc.ConvertOptions(
             column_types=types,
             null_values=[""],
