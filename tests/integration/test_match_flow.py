@@ -166,3 +166,30 @@ def test_events_without_the_key_of_a_pattern_become_dead_letters() -> None:
         letters = t.dead_letters("departures")
     assert [letter["reason"] for letter in letters] == ['pattern "late": the event has no gate'] * 2
     assert sorted(letter["position"] for letter in letters) == [1, 3]
+
+
+VALLEYS = """
+    SELECT * FROM departures MATCH_RECOGNIZE (
+        PARTITION BY origin ORDER BY at
+        MEASURES FIRST(top.delay) AS top, LAST(up.delay) AS high, COUNT(*) AS n
+        PATTERN (top down+ up) DEFINE top AS delay > 80, down AS delay < 60, up AS delay > 50
+    )
+"""
+
+
+def test_a_match_that_waits_for_longer_ones_comes_out_at_the_end_whatever_came_before() -> None:
+    stream = departures()
+    stream.sql("valleys", VALLEYS).sink("found", ms.memory())
+    with flow_test(stream.flow) as t:
+        # Another row under 60 could still belong to it, so nothing but the end settles it.
+        t.send("departures", [event("JFK", delay, at) for at, delay in enumerate([90, 55, 55])])
+        # Keys in all shards, so that there is a watermark long past it everywhere.
+        t.send("departures", [event(f"X{one}", 90, 100) for one in range(60)])
+        t.advance_to(BEGIN + timedelta(minutes=90))
+        t.send("departures", [event(f"X{one}", 90, 200) for one in range(30)])
+        t.advance_to(BEGIN + timedelta(minutes=150))
+        assert t.results("found") == []
+        t.end()
+        (row,) = t.results("found")
+    assert (row["origin"], row["top"], row["high"], row["n"]) == ("JFK", 90.0, 55.0, 3)
+    assert row["at"] == BEGIN + timedelta(minutes=2)

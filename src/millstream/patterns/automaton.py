@@ -114,6 +114,11 @@ class Automaton:
         return next(found for known, found in self.names if known == name.lower())
 
     @property
+    def holds(self) -> bool:
+        """Whether a match may wait for earlier runs: until the end of all events, if need be."""
+        return self.prefers or self.skip.kind != "none"
+
+    @property
     def quiet(self) -> bool:
         """Whether an event that meets no test changes nothing, so that it need not be looked at."""
         # What was before a row is looked at also where the row before meets nothing.

@@ -155,7 +155,7 @@ class Carrying:
     @property
     def holds(self) -> bool:
         """Whether a match of the new automaton may wait for others."""
-        return self.new.prefers or self.new.skip.kind != "none"
+        return self.new.holds
 
     # States
 

@@ -29,6 +29,11 @@ def marked(frame: DataFrame) -> tuple[str, ...]:
     return tuple(field.name for field in frame.schema.fields if WATERMARK in field.metadata)
 
 
+def delay(frame: DataFrame) -> int:
+    """Return how far the watermark of a frame stays behind its rows, in milliseconds."""
+    return max(field.metadata.get(WATERMARK, 0) for field in frame.schema.fields)
+
+
 def unmarked(name: str) -> Column:
     """Return a timestamp column without the watermark that it may carry."""
     return F.expr(f"timestamp_micros(unix_micros(`{name}`))")

@@ -29,7 +29,7 @@ from millstream.patterns.ordering import Ordering
 from millstream.patterns.recipe import DEAD_LETTER, EVENT, PATTERN, TIMED_OUT, Recipe, piece_type
 from millstream.spark.io.source import PLACE
 from millstream.spark.session.session import ROCKSDB
-from millstream.spark.stages.columns import marked
+from millstream.spark.stages.columns import WATERMARK, delay, marked
 from millstream.spark.stages.keyless import RECORD, Keyless
 from millstream.spark.stages.match_rows import (
     COURSE,
@@ -87,12 +87,11 @@ def matched(
             prepared.mapInArrow(packing, f"{SHARD} int, rows binary")
             .groupBy(SHARD)
             .transformWithStateInPandas(
-                MatchShard(stage, files),
-                output,
-                outputMode="append",
-                timeMode="eventTime",
-                eventTimeColumnName=TIME,
+                MatchShard(stage, files), output, outputMode="append", timeMode="eventTime"
             )
+            # Named there as the column of event time, Spark would fail on a match that only the end of
+            # all events settles: it has the time of its last event, which is long past.
+            .withMetadata(TIME, {WATERMARK: delay(frame)})
         )
     else:
         found = prepared.groupBy(SHARD).applyInArrow(whole(stage), output)

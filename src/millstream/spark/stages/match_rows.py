@@ -59,6 +59,11 @@ class ShardMatcher:
         """Whether 0.1.0 had other states for one of the patterns."""
         return any(plan.automaton.renumbered for plan in self.recipe.plans)
 
+    @property
+    def settled_by_end(self) -> bool:
+        """Whether the end of all events may settle a match."""
+        return any(plan.automaton.holds for plan in self.recipe.plans)
+
     def _types(self, plan: PatternPlan) -> list[pa.DataType]:
         return [self.rows.field(f"__value{place}").type for place in plan.values]
 

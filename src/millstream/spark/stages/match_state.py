@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from millstream.errors import GroupChanged
+from millstream.patterns.automaton import FOREVER
 from millstream.patterns.events import micros
 from millstream.patterns.matcher import Kept
 from millstream.spark.stages.frames import frame_of
@@ -120,7 +121,10 @@ class MatchShard(StatefulProcessor):
             # Whoever has taken state over knows it, also when nothing is left of it.
             committed = dump(Manifest(manifest.touches, imported=manifest.imported))
         self._store([*self._cut(committed), *self._packed(rest)])
-        self._wake_next(room.next_time(watermark, changes), rest)
+        soonest = room.next_time(watermark, changes)
+        if self.stage.settled_by_end and kept.outline.keys:
+            soonest = min(soonest, FOREVER)
+        self._wake_next(soonest, rest)
         if results:
             yield _frame(since_1970(pa.concat_tables(results)))
 
