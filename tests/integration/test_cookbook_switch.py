@@ -67,12 +67,14 @@ def test_changed_patterns_go_on_with_their_runs_at_the_cut(
 
 @dataclass(frozen=True, slots=True)
 class Losing(Switches):
-    """Runs may be lost."""
+    """Some runs may be lost."""
+
+    what: str
 
     def ask(self, run: FlowRun, build: Build, turns: int) -> None:
         done = int(run.version) - 1
         if done < len(self.after) and turns > self.after[done] and run.switching() is None:
-            request = SwitchRequest(timeout=LIMIT, consent=("drop:endless",))
+            request = SwitchRequest(timeout=LIMIT, consent=(f"drop:{self.what}",))
             run.switch(build(str(done + 2)), str(done + 2), request)
 
 
@@ -82,7 +84,7 @@ def test_runs_without_a_limit_may_be_dropped_at_the_cut(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     life = Life(tmp_path, begun_again, Recording(12))
-    run = life.lived(spark, Losing((6,)))
+    run = life.lived(spark, Losing((12,), "endless"))
     texts = [one.text for one in run.history()]
     (cut,) = (int(found[1]) for text in texts if (found := re.match(r"cut at (\d+) us", text)))
     rows = rows_of(life.recording, life.turns)
@@ -99,6 +101,7 @@ def test_random_changes_and_deaths_change_no_match(
     moments = tuple(2 + 15 * number + chance.randrange(8) for number in range(chance.randint(2, 4)))
     life = Life(tmp_path, patterned(*SINKS), Recording(seed), rows=chance.choice([20, 60, 500]))
     deaths = chance.sample(DEATHS, chance.randint(0, 3))
-    run = life.lived_through(spark, Switches(moments), deaths)
+    # Every other version has a block more, with which runs end.
+    run = life.lived_through(spark, Losing(moments, "endless.more"), deaths)
     assert run.version == str(len(moments) + 1)
     check(life, run)

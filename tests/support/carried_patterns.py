@@ -111,7 +111,7 @@ def begun_again_results(rows: list[Row], cut: int) -> Results:
     found: Counter[str] = Counter()
     for place, (key, low, began) in enumerate(rows):
         rest = [row for row in rows[place + 1 :] if row[0] == key and row[1] > 80]
-        if low < 20 and rest and (began >= cut or rest[0][2] <= cut):
+        if low < 20 and rest and (began >= cut or rest[0][2] < cut):
             _, high, at = rest[0]
             found[line({"k": key, "at": iso(at), "low": low, "high": high})] += 1
     return {"endless": found}
@@ -137,7 +137,8 @@ def _matches(name: str, rows: list[Row], cuts: list[int]) -> Iterator[tuple[dict
         made = automaton(name, number)
         seen = list(arrow_events.events(made, table, "at"))
         if number > 1:
-            carrying = Carrying(automaton(name, number - 1), made, kept=_KEPT)
+            before = automaton(name, number - 1)
+            carrying = Carrying(before, made, drops={"more"}, kept=_KEPT)
 
             def shown(event: Event, seen: list[Event] = seen) -> Event:
                 return seen[event.number]

@@ -104,7 +104,8 @@ def switch_plan(
         stated = _begun_again(stated)
     found = closed(old, new, stated, whole=since is not None)
     new = _owning(old, new, found, since)
-    parts = units(old, new, found, by_position)
+    at_once = mode == "switch" and since is None
+    parts = units(old, new, found, by_position, at_once=at_once)
     found = _timed(found, parts)
     step, twice = _step(old.flow, new.flow, found)
     since = None if since is None else _cut_before(since, step)
@@ -238,12 +239,13 @@ def _timed(found: Collection[GroupChange], parts: Collection[Unit]) -> tuple[Gro
 def _carried(
     old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]
 ) -> Iterator[str]:
-    for unit in parts:
-        if unit.carried:
+    for unit in (unit for unit in parts if unit.carried):
+        groups = [group for group in found if group.name in unit.groups]
+        if any(carrying.carried(groups)):
             yield f"results of {unit.name} pause at the cut while its state is carried over"
-            yield from carrying.notes(
-                old, new, [group for group in found if group.name in unit.groups]
-            )
+            yield from carrying.notes(old, new, groups)
+        else:
+            yield f"{unit.name} drops its state at the cut: rows from there on begin without it"
 
 
 # sources

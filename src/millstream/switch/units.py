@@ -38,7 +38,7 @@ class Unit:
     lateness: timedelta
     by: Literal["time", "position", "both"]
     cyclic: bool = False
-    #: Its state is carried over at the cut: see `carrying`.
+    #: Its state is carried over, or dropped, at the cut: see `carrying`.
     carried: bool = False
     #: The state moves: the new version goes on with the checkpoint where the old one has stopped.
     moved: bool = False
@@ -99,10 +99,13 @@ def units(
     new: Version,
     found: Iterable[GroupChange],
     by_position: Collection[str] = (),
+    *,
+    at_once: bool = True,
 ) -> tuple[Unit, ...]:
     """Return the units of a switch, in the order of their first groups.
 
-    Those of groups that are known to go over `by_position` are not cut in time.
+    Those of groups that are known to go over `by_position` are not cut in time. State that is dropped
+    ends at the cut if the new version takes over `at_once`; otherwise the old one needs it on.
     """
     changed = {group.name: group for group in found if group.change is not Change.KEPT}
     parts: list[list[str]] = []
@@ -119,7 +122,7 @@ def units(
         key=lambda part: [*changed].index(part[0]),
     )
     fixed = frozenset(by_position)
-    return tuple(_unit(old, new, part, changed, fixed) for part in ordered)
+    return tuple(_unit(old, new, part, changed, fixed, at_once=at_once) for part in ordered)
 
 
 def _adjacent(old: Plan, new: Plan, one: str, other: str) -> bool:
@@ -140,18 +143,20 @@ def _unit(
     names: list[str],
     changed: dict[str, GroupChange],
     by_position: frozenset[str],
+    *,
+    at_once: bool,
 ) -> Unit:
     private, shared = _journals(old.plan, new.plan, names)
     cyclic = any(_cyclic(plan, names) for plan in (old.plan, new.plan))
-    carried = any(stage.move is Move.CARRIED for name in names for stage in changed[name].stages)
-    extended = any(stage.move is Move.OWNED for name in names for stage in changed[name].stages)
+    moves = {stage.move for name in names for stage in changed[name].stages}
+    carried, dropped = Move.CARRIED in moves, Move.DROPPED in moves and at_once
     members = [group for plan in (old.plan, new.plan) for group in _members(plan, names)]
     timed = all(group.timed for group in members)
     horizon = None if cyclic else horizon_of(old, names)
     look_back = None if cyclic else longest(list(_look_backs(new, names)))
     endless = (horizon is None or look_back is None) and not cyclic
-    at_cut = carried and carrying.at_cut(old, new, [changed[name] for name in names])
-    at_cut = at_cut and not by_position.intersection(names)
+    at_cut = (carried or dropped) and not by_position.intersection(names)
+    at_cut = at_cut and carrying.at_cut(old, new, [changed[name] for name in names])
     carried = carried and not at_cut
     return Unit(
         groups=tuple(names),
@@ -160,7 +165,7 @@ def _unit(
         horizon=horizon,
         look_back=look_back,
         lateness=max((group.lateness for group in members), default=ZERO),
-        by=("both" if extended else "position") if carried or not timed else "time",
+        by=("both" if Move.OWNED in moves else "position") if carried or not timed else "time",
         cyclic=cyclic,
         # Where nobody knows how long both would run, state that does not change can be handed over as it
         # is.

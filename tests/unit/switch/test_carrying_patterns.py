@@ -83,7 +83,11 @@ def test_a_block_that_is_gone_needs_an_heir_or_consent() -> None:
     assert 'runs that have taken "b" are dropped' in table(dropped)
     everything = planned(SKIPPING, new, consent=["drop:m"])
     assert (everything.obstacles, move_of(everything)) == ((), Move.DROPPED)
-    assert not everything.units[0].moved
+    (unit,) = everything.units
+    assert (unit.moved, unit.carried) == (False, True)  # neither version has rows of the other side
+    assert "drops its state at the cut" in table(everything)
+    shared = planned(SKIPPING, new, consent=["drop:m"], mode="share")
+    assert not shared.units[0].carried  # the old version goes on with it
 
 
 @pytest.mark.parametrize(
