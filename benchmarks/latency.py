@@ -107,7 +107,7 @@ def flow_of(case: str, out: Path) -> ms.Flow:
         found = events.window("totals", every="1 second", by="k", made="max(made)", n="count(*)")
     else:
         rise = ms.Pattern().begin("a", "v < 5").followed_by("b", "v > 90").within("10 seconds")
-        found = events.match("rise", rise, emit="k, b.made as made")
+        found = events.match("rise", rise, emit="b.k as k, b.made as made")
     found.sink("out", ms.jsonl(str(out)))
     return flow
 

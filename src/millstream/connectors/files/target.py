@@ -19,7 +19,7 @@ from millstream.connectors.files import Folder
 from millstream.connectors.files.withdraw import withdraw
 from millstream.errors import RunError
 from millstream.spark.failpoints import passing
-from millstream.spark.io.lines import lines
+from millstream.spark.io.lines import Lines
 from millstream.spark.io.staging import StageFiles, run_through
 from millstream.spark.io.targets import Epoch, SinkContext, Target
 from millstream.spark.io.unwritable import from_json
@@ -50,6 +50,7 @@ class FilesTarget(Target):
         self._all_staged = path / "_millstream" / self._owner / "staged"
         self._decided = Storage(path / "_millstream" / self._owner / "epochs")
         self._recovered = False
+        self._lines = Lines(format)
 
     @property
     def _staged(self) -> Path:
@@ -66,7 +67,7 @@ class FilesTarget(Target):
             run_through(frame)
             return 0
         work = StageFiles(str(self._staged), name, self._format)
-        found = collected(lines(frame, self._format), work)
+        found = collected(self._lines.of(frame), work)
         staged = [row for row in found if row.file is not None]
         passing("staged")
         self._context.refuse(from_json(row.refused for row in found), epoch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions
@@ -16,19 +16,36 @@ _TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _CSV: Final = {**_TIMES, "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 
 
-def lines(frame: DataFrame, format: str) -> DataFrame:
-    """Return rows as lines of a format, beside those whose text cannot be written.
+class Lines:
+    """Rows as lines of a format, beside those whose text cannot be written.
 
-    Parquet has no lines: its rows stay as they are.
+    Parquet has no lines: its rows stay as they are. Columns are made once for a schema: each part of
+    an expression is a call to Java.
     """
-    if format == "parquet":
-        return frame
-    spoilt, record = spoilt_column(frame.schema), as_json(frame.columns)
-    refused = [spoilt.alias(SPOILT), functions.when(spoilt.isNotNull(), record).alias(RECORD)]
-    if format == "jsonl":
-        return frame.select(record.alias(LINE), *refused)
-    header = functions.lit(",".join(_quoted(name) for name in frame.columns))
-    return frame.select(as_csv(frame.columns).alias(LINE), *refused, header.alias(HEADER))
+
+    def __init__(self, format: str) -> None:
+        self._format = format
+        self._columns: dict[str, list[Column]] = {}
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        """Return the lines of a frame."""
+        if self._format == "parquet":
+            return frame
+        schema = frame.schema
+        known = self._columns.get(schema.json())
+        if known is None:
+            known = self._columns[schema.json()] = list(_lines(schema, self._format))
+        return frame.select(*known)
+
+
+def _lines(schema: StructType, format: str) -> Iterator[Column]:
+    names = schema.fieldNames()
+    spoilt, record = spoilt_column(schema), as_json(names)
+    yield (record if format == "jsonl" else as_csv(names)).alias(LINE)
+    yield spoilt.alias(SPOILT)
+    yield functions.when(spoilt.isNotNull(), record).alias(RECORD)
+    if format == "csv":
+        yield functions.lit(",".join(_quoted(name) for name in names)).alias(HEADER)
 
 
 def as_json(names: Iterable[str]) -> Column:

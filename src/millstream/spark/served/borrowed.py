@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from millstream.spark.served.serving import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class TaskWork(Protocol):
@@ -55,7 +57,15 @@ def collected(frame: DataFrame, work: TaskWork) -> list[Row]:
         task: Any = work
         if found is not None:
             task = Borrowed(found.place, stack.enter_context(found.service.offered(work)))
-        return frame.mapInArrow(task, work.ANSWER).collect()
+        return frame.mapInArrow(task, _parsed(work.ANSWER)).collect()
+
+
+@cache
+def _parsed(ddl: str) -> StructType:
+    """Return columns as Spark has them: it is asked once, and not for each batch."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(ddl)
 
 
 # dead letters

@@ -21,7 +21,7 @@ from millstream.errors import RunError
 from millstream.spark.io.source import JournalSource
 from millstream.spark.served.serving import embedded as in_driver
 from millstream.spark.served.serving import stop_serving
-from millstream.spark.session import home, sockets
+from millstream.spark.session import home, local_files, sockets
 from millstream.spark.session.ending import ending, quieten
 from millstream.spark.session.packing import FOLDER, PACKAGES
 
@@ -97,6 +97,8 @@ def session(
             raise RunError(f"Spark did not start: {said}", hint=hint) from error
     spark.dataSource.register(JournalSource)
     hide(spark, hidden or {})
+    if embedded:
+        local_files.use(spark)
     quieten(spark)
     return spark
 
