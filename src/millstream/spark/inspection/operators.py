@@ -11,7 +11,7 @@ too: where they do not fit, the operators stay without a stage.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,18 +118,25 @@ class Needed:
     missing: str | None = None
 
 
-def needed(names: Iterable[str], version: int, unique: Collection[str] = ()) -> Needed:
+#: Returns the versions that a changelog continues, each with the text that its name carries.
+Lineage = Callable[[str], Iterable[tuple[int, str]]]
+
+
+def needed(
+    names: Iterable[str],
+    version: int,
+    unique: Collection[str] = (),
+    lineage: Lineage = lambda _: (),
+) -> Needed:
     """Return which files of a store's folder hold a version.
 
     A version is a snapshot, or a snapshot before it and every change since: `.snapshot` and
     `.delta`, or `.zip` and `.changelog`. In a checkpoint that several hosts may write, names carry
-    a text of their own, which only the commit names.
+    a text of their own, which only the commit names, and for versions before it the changelog.
     """
     known = set(names)
     if unique:
-        written = [f"{version}_{one}.zip" for one in sorted(unique)]
-        found = tuple(name for name in written if name in known)
-        return Needed(found, None if found else written[0])
+        return _named(known, version, sorted(unique), lineage)
     rocks = any(name.endswith((".zip", ".changelog")) for name in known)
     whole, change = ("zip", "changelog") if rocks else ("snapshot", "delta")
     files: tuple[str, ...] = ()
@@ -141,3 +148,21 @@ def needed(names: Iterable[str], version: int, unique: Collection[str] = ()) -> 
             return Needed(files, f"{number}.{whole if fits else change}")
         files = (*files, f"{number}.{change}")
     return Needed(files)
+
+
+def _named(known: set[str], version: int, unique: list[str], lineage: Lineage) -> Needed:
+    """Return the files of a version that a commit has given a text: one of several stores'."""
+    own = next((one for one in unique if f"{version}_{one}.changelog" in known), None)
+    whole = next((one for one in unique if f"{version}_{one}.zip" in known), None)
+    if whole is not None or own is None:
+        name = f"{version}_{whole or unique[0]}.zip"
+        return Needed((name,)) if whole else Needed((), name)
+    files: tuple[str, ...] = ()
+    number = version
+    for number, one in sorted({(version, own), *lineage(f"{version}_{own}.changelog")})[::-1]:
+        if f"{number}_{one}.zip" in known:
+            return Needed((*files, f"{number}_{one}.zip"))
+        if f"{number}_{one}.changelog" not in known:
+            return Needed(files, f"{number}_{one}.changelog")
+        files = (*files, f"{number}_{one}.changelog")
+    return Needed(files, None if number == 1 else f"{number - 1}_*.zip")

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from millstream.errors import NotThere
+from millstream.spark.inspection.changelog import lineage
 from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.operators import (
     Needed,
@@ -90,15 +91,16 @@ def _part(
 ) -> Needed:
     inside = f"{folder}/"
     names = [one.removeprefix(inside) for one in sizes if one.startswith(inside)]
-    part = needed(names, version, ids)
-    tables = [
-        table
-        for name in part.files
-        if name.endswith(".zip")
-        for table in _tables(
-            found.storage.read(f"{found.checkpoint.id}/state/{folder}/{name}") or b""
-        )
-    ]
+
+    def read(name: str) -> bytes:
+        return found.storage.read(f"{found.checkpoint.id}/state/{folder}/{name}") or b""
+
+    try:
+        part = needed(names, version, ids, lambda name: lineage(read(name)))
+    except ValueError as error:
+        return Needed((), f"{inside}(a changelog of version {version}: {error})")
+    zipped = [name for name in part.files if name.endswith(".zip")]
+    tables = [table for name in zipped for table in _tables(read(name))]
     files = (*part.files, *(table for table in tables if table in names))
     missing = part.missing or next((one for one in tables if one not in names), None)
     return Needed(

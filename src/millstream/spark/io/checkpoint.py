@@ -105,7 +105,12 @@ class Checkpoint:
         With 2, their names are unique: a driver that was replaced and still writes does not
         overwrite those of the one that has the job.
         """
-        return "1" if self.address is None else "2"
+        return "2" if self.unique_names else "1"
+
+    @property
+    def unique_names(self) -> bool:
+        """Whether every attempt of a batch writes files of state of its own."""
+        return self.address is not None
 
     @property
     def on_s3(self) -> bool:

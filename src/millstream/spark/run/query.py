@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 from millstream.clock import MICROSECOND
 from millstream.errors import RunError
 from millstream.flow.flow import Flow
-from millstream.flow.stages import EntryPoint, Written
+from millstream.flow.stages import EntryPoint, Stage, Written
 from millstream.journal import journal_at
 from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group, journal_read
@@ -30,10 +31,19 @@ from millstream.spark.io.control import Control
 from millstream.spark.io.moved import settle_in
 from millstream.spark.io.sink import GroupSink, Input
 from millstream.spark.io.source import MARKER, ReadSettings, padded, watermark_ms
+from millstream.spark.io.unfinished import forget_unfinished
 from millstream.spark.run.failure import failed_on_a_row
 from millstream.spark.served.serving import serving
 from millstream.spark.session.ending import ending
-from millstream.spark.session.session import FORMAT, IN_MEMORY, ROCKSDB, cores
+from millstream.spark.session.session import (
+    CHANGELOG,
+    FORMAT,
+    IN_MEMORY,
+    JOIN_FORMAT,
+    ROCKSDB,
+    cores,
+    tries_tasks_again,
+)
 from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import place_field
@@ -42,6 +52,10 @@ from millstream.spark.stages.kind import SparkKind, kind_of
 MOST_RESTARTS: Final = 3
 #: How long a stop waits for a target that does not answer.
 STOP_S: Final = 30.0
+#: Rows that a stage keeps for no longer than this stay in memory.
+SHORT: Final = timedelta(seconds=10)
+#: The ids of checkpoints that queries of this process have run.
+_RUN: Final[set[str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +119,11 @@ class GroupQuery:
         frame = self.builder().results(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the
         # checkpoint.
-        self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
+        provider = self._provider()
+        self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+        self.spark.conf.set(JOIN_FORMAT, "4" if provider == ROCKSDB else "2")
         self.spark.conf.set(FORMAT, self.checkpoint.state_format)
+        self.spark.conf.set(CHANGELOG, self._writes_changes())
         writer = (
             frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)
         )
@@ -279,7 +296,20 @@ class GroupQuery:
         if self.state is not None:
             return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
         # Windows are small beside their rows, and the in-memory store is twice as fast.
-        return ROCKSDB if any(kind.whole_rows for kind in self._kinds) else IN_MEMORY
+        stages = (self.flow.stages[name] for name in self.group.stages)
+        return ROCKSDB if any(map(keeps_many_rows, stages)) else IN_MEMORY
+
+    def _writes_changes(self) -> bool:
+        """Tell whether RocksDB writes changes instead of whole versions.
+
+        Not where attempts of a batch could be mixed: where Spark tries tasks again, or behind an
+        unfinished batch of this process, of which it may be writing a whole version still.
+        """
+        unfinished = forget_unfinished(self.checkpoint)
+        before = self.checkpoint.id in _RUN
+        _RUN.add(self.checkpoint.id)
+        mixed = tries_tasks_again(self.spark) or (unfinished and before)
+        return self.checkpoint.unique_names or not mixed
 
     @property
     def _name(self) -> str:
@@ -362,6 +392,12 @@ class GroupQuery:
             if unread
             else frame
         )
+
+
+def keeps_many_rows(stage: Stage) -> bool:
+    """Tell whether a stage keeps whole rows, and not only for a moment of event time."""
+    horizon = stage.reach(timedelta(0)).horizon
+    return kind_of(stage).whole_rows and (horizon is None or horizon > SHORT)
 
 
 def inputs_of(flow: Flow, group: Group, where: Callable[[str], Path]) -> dict[str, Input]:

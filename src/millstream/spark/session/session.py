@@ -29,6 +29,10 @@ ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateSto
 IN_MEMORY: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 #: The setting of the format of state: see `Checkpoint.state_format`.
 FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+#: Whether RocksDB writes the changes of a batch, and a whole version in the background now and then.
+CHANGELOG: Final = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+#: The format of the state of joins. Spark reads that of a checkpoint from its offsets.
+JOIN_FORMAT: Final = "spark.sql.streaming.join.stateFormatVersion"
 
 #: What is added to our options for Spark's Java, say "-Xss4m -XX:+UseG1GC".
 JAVA_OPTIONS: Final = "MILLSTREAM_JAVA_OPTIONS"
@@ -119,6 +123,12 @@ def end_session(spark: SparkSession) -> None:
 def cores(spark: SparkSession) -> int:
     """Return how many tasks run at once."""
     return spark.sparkContext.defaultParallelism
+
+
+def tries_tasks_again(spark: SparkSession) -> bool:
+    """Tell whether a task that fails is run once more in the same batch."""
+    master = spark.sparkContext.master or ""
+    return not in_driver(master) or "," in master
 
 
 def check_java() -> int:

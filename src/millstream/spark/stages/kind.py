@@ -52,7 +52,7 @@ class SparkKind:
         check: Refuses a frame that the stage must not return, while the flow is planned.
         ordered: It takes rows in an order of their own, so they must know their place.
         own_state: It keeps state in `transformWithState`, for which Spark has no store but RocksDB.
-        whole_rows: It keeps whole rows, for which RocksDB is the better store.
+        whole_rows: It keeps whole rows, for which RocksDB is the better store unless they leave soon.
         sifts: It can leave out rows on which its expressions fail (`builder.sifted`).
         carry: Returns what carries state over at a cut, where that is not a value per key.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,3 +83,36 @@ def test_a_version_that_several_hosts_may_write_is_the_one_that_the_commit_names
     assert needed(names, 3, ["two"]).files == ("3_two.zip",)
     assert needed(names, 3, ["three"]).missing == "3_three.zip"
     assert needed(["2.zip"], 3).missing == "3.zip"
+
+
+CHAIN = {"6_f.changelog": [(3, "c"), (4, "d"), (5, "e")], "2_b.changelog": [(1, "a")]}
+
+
+def named(texts: str) -> list[str]:
+    """Return the files "3C" (whole) and "4d" (changes)."""
+    return [
+        f"{one[0]}_{one[1].lower()}.{'zip' if one[1].isupper() else 'changelog'}"
+        for one in texts.split()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("there", "version", "unique", "files", "missing"),
+    [
+        # The first one that is whole is enough.
+        ("3C 4D 5e 6f", 6, "f", "6f 5e 4D", None),
+        ("3C 4X 4d 5e 6f", 6, "f", "6f 5e 4d 3C", None),
+        # Other attempts have written these.
+        ("3C 4x 5e 6f", 6, "f", "6f 5e", "4_d.changelog"),
+        ("3c 4d 5e 6f", 6, "f", "6f 5e 4d 3c", "2_*.zip"),
+        # From the beginning, and a whole version beside its changes.
+        ("1a 2b", 2, "b", "2b 1a", None),
+        ("2b 2B", 2, "b", "2B", None),
+        ("2b", 2, "xyz", "", "2_x.zip"),
+    ],
+)
+def test_a_changelog_with_a_name_of_its_own_continues_those_that_it_names(
+    there: str, version: int, unique: str, files: str, missing: str | None
+) -> None:
+    found = needed(named(there), version, list(unique), lambda name: CHAIN[name])
+    assert (list(found.files), found.missing) == (named(files), missing)
