@@ -1,7 +1,9 @@
-"""60 s windows per key: a Millstream flow over a journal against PySpark written by hand over files of the same rows.
+"""Windows per key, or a join: a Millstream flow over a journal against PySpark written by hand over files of the same rows.
 
-    python -m benchmarks.windows            1 M events
-    python -m benchmarks.windows --full     4 M events
+    python -m benchmarks.windows                     windows of 60 s, 1 M events
+    python -m benchmarks.windows --full              4 M events
+    python -m benchmarks.windows --shape sessions    sessions with gaps of 6 s
+    python -m benchmarks.windows --shape join        pairs of a key's readings at most 10 s apart
 
 All variants run in one session, with the same rows per batch, the same state store and Parquet
 results, one after the other in turn; the first turn warms up and is not counted. Their results are
@@ -30,7 +32,16 @@ from millstream.spark.flow_run import FlowRun, Options
 from millstream.spark.session.session import IN_MEMORY, ROCKSDB, session
 
 PROVIDERS = {"memory": IN_MEMORY, "rocksdb": ROCKSDB}
-RESULT = ["key", "window_start", "events", "total", "highest"]
+RESULT = {
+    "windows": ["key", "window_start", "events", "total", "highest"],
+    "sessions": ["key", "window_start", "events", "total", "highest"],
+    "join": ["key", "reading", "other", "at"],
+}
+TITLES = {
+    "windows": "60 s windows",
+    "sessions": "sessions, gaps of 6 s",
+    "join": "join within 10 s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,7 @@ class Case:
     rows_per_batch: int
     entry: int
     state: str
+    shape: str
 
     @property
     def span_us(self) -> int:
@@ -66,24 +78,27 @@ class Variant:
 # The flow
 
 
-def flow_over(name: str, out: Path) -> ms.Flow:
+def flow_over(name: str, shape: str, out: Path) -> ms.Flow:
     flow = ms.Flow(name)
     readings = flow.source("readings", ms.inbox(events.DDL), time="at", lateness=events.LATENESS)
-    totals = readings.window(
-        "totals",
-        every="60 seconds",
-        by="key",
-        events="count(*)",
-        total="sum(value)",
-        highest="max(value)",
-    )
-    totals.sink("totals", ms.parquet(str(out)))
+    sums = {"events": "count(*)", "total": "sum(value)", "highest": "max(value)"}
+    if shape == "windows":
+        found = readings.window("totals", every="60 seconds", by="key", **sums)
+    elif shape == "sessions":
+        found = readings.window("totals", gap="6 seconds", by="key", **sums)
+    else:
+        even = readings.sql("even", "SELECT key, reading, at FROM readings WHERE reading % 2 = 0")
+        odd = readings.sql(
+            "odd", "SELECT key, reading AS other, at FROM readings WHERE reading % 2 = 1"
+        )
+        found = even.join("totals", odd, on="key", within="10 seconds")
+    found.sink("totals", ms.parquet(str(out)))
     return flow
 
 
 def run_flow(spark: SparkSession, case: Case, journal: Path, place: Path) -> list[dict[str, Any]]:
     data = place / "data"
-    flow = flow_over("bench", place / "out")
+    flow = flow_over("bench", case.shape, place / "out")
     # The journal is filled before; a link stands for it, so that every run starts from a fresh
     # checkpoint.
     (data / "bench" / "journals").mkdir(parents=True)
@@ -101,10 +116,15 @@ def run_flow(spark: SparkSession, case: Case, journal: Path, place: Path) -> lis
 # By hand
 
 
-def by_hand(frame: DataFrame) -> DataFrame:
-    windows = functions.window("at", "60 seconds")
-    totals = frame.withWatermark("at", events.LATENESS).groupBy("key", windows.alias("w"))
-    found = totals.agg(
+def by_hand(frame: DataFrame, shape: str) -> DataFrame:
+    timed = frame.withWatermark("at", events.LATENESS)
+    if shape == "join":
+        return _joined(timed)
+    if shape == "windows":
+        span = functions.window("at", "60 seconds")
+    else:
+        span = functions.session_window("at", "6 seconds")
+    found = timed.groupBy("key", span.alias("w")).agg(
         functions.count("*").alias("events"),
         functions.sum("value").alias("total"),
         functions.max("value").alias("highest"),
@@ -119,6 +139,13 @@ def by_hand(frame: DataFrame) -> DataFrame:
     )
 
 
+def _joined(timed: DataFrame) -> DataFrame:
+    even = timed.where("reading % 2 = 0").select("key", "reading", "at")
+    odd = timed.where("reading % 2 = 1").selectExpr("key AS k", "reading AS other", "at AS seen")
+    near = "seen BETWEEN at - INTERVAL 10 SECONDS AND at + INTERVAL 10 SECONDS"
+    return even.join(odd, functions.expr(f"key = k AND {near}")).drop("k", "seen")
+
+
 def run_by_hand(
     spark: SparkSession, case: Case, format: str, rows: Path, place: Path
 ) -> list[dict[str, Any]]:
@@ -131,7 +158,10 @@ def run_by_hand(
         .load(str(rows))
     )
     writer = (
-        by_hand(frame).writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
+        by_hand(frame, case.shape)
+        .writeStream.format("parquet")
+        .outputMode("append")
+        .trigger(availableNow=True)
     )
     query = writer.option("checkpointLocation", str(place / "checkpoint")).start(str(place / "out"))
     query.awaitTermination()
@@ -151,7 +181,7 @@ def prepare(case: Case, place: Path) -> tuple[Path, Path, Path]:
     return place / "journal", place / "parquet", place / "json"
 
 
-def measure(variant: Variant, place: Path, turn: int) -> pa.Table:
+def measure(variant: Variant, place: Path, turn: int, columns: list[str]) -> pa.Table:
     """Run a variant once and return its results; the first turn is not counted."""
     place.mkdir(parents=True)
     began = time.perf_counter()
@@ -165,7 +195,7 @@ def measure(variant: Variant, place: Path, turn: int) -> pa.Table:
             if one["numInputRows"] > 1
         ]
         variant.durations = _durations(progress)
-    found = results(place / "out")
+    found = results(place / "out", columns)
     shutil.rmtree(place)
     return found
 
@@ -179,13 +209,15 @@ def _durations(progress: list[dict[str, Any]]) -> dict[str, float]:
     return total
 
 
-def results(out: Path) -> pa.Table:
-    table = ds.dataset(out, format="parquet", exclude_invalid_files=True).to_table(columns=RESULT)
+def results(out: Path, columns: list[str]) -> pa.Table:
+    table = ds.dataset(out, format="parquet", exclude_invalid_files=True).to_table(columns=columns)
     rows = table.filter(pa.compute.not_equal(table.column("key"), "zzz"))
-    cast = rows.set_column(
-        1, "window_start", rows.column("window_start").cast(pa.timestamp("us", "UTC"))
-    )
-    return cast.sort_by([("key", "ascending"), ("window_start", "ascending")]).combine_chunks()
+    for number, one in enumerate(rows.schema):
+        if pa.types.is_timestamp(one.type):
+            times = rows.column(number).cast(pa.timestamp("us", "UTC"))
+            rows = rows.set_column(number, one.name, times)
+    order = [(name, "ascending") for name in columns if name not in ("total", "highest")]
+    return rows.sort_by(order).combine_chunks()
 
 
 def compare(variants: list[Variant], tables: list[pa.Table]) -> int:
@@ -207,7 +239,7 @@ def run(case: Case, turns: int) -> dict[str, Any]:
         rows = 0
         for turn in range(turns + 1):
             tables = [
-                measure(variant, place / f"run-{turn}-{n}", turn)
+                measure(variant, place / f"run-{turn}-{n}", turn, RESULT[case.shape])
                 for n, variant in enumerate(variants)
             ]
             rows = compare(variants, tables)
@@ -243,7 +275,7 @@ def report(case: Case, found: dict[str, Any]) -> None:
         )
         for name in names
     ]
-    title = f"60 s windows, {case.events:,} events, {case.keys:,} keys, {case.rows_per_batch:,} rows a batch, {case.state}"
+    title = f"{TITLES[case.shape]}, {case.events:,} events, {case.keys:,} keys, {case.rows_per_batch:,} rows a batch, {case.state}"
     columns = ("variant", "seconds", "events/s", "batch s", "spread", "millstream / it")
     show(title, columns, rows, f"{found['result_rows']:,} result rows, equal in all three")
 
@@ -261,15 +293,19 @@ def main() -> None:
     parser.add_argument("--rows-per-batch", type=int, default=500_000)
     parser.add_argument("--entry", type=int, default=1_000, help="rows in one batch of the journal")
     parser.add_argument("--state", choices=sorted(PROVIDERS), default="memory")
+    parser.add_argument("--shape", choices=sorted(RESULT), default="windows")
     parser.add_argument("--turns", type=int, default=3)
     args = parser.parse_args()
     count = args.events or (4_000_000 if args.full else 1_000_000)
-    case = Case(count, args.keys, args.minutes, args.rows_per_batch, args.entry, args.state)
+    case = Case(
+        count, args.keys, args.minutes, args.rows_per_batch, args.entry, args.state, args.shape
+    )
     found = run(case, args.turns)
     report(case, found)
     settings = {name: getattr(case, name) for name in Case.__slots__} | {"turns": args.turns}
     size = "full" if count >= 4_000_000 else "small"
-    save(f"windows-{size}-{case.state}", settings, found)
+    kind = "" if case.shape == "windows" else f"-{case.shape}"
+    save(f"windows{kind}-{size}-{case.state}", settings, found)
 
 
 if __name__ == "__main__":
