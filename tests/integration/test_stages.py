@@ -301,6 +301,39 @@ def test_a_key_may_be_an_expression_in_every_kind_of_stage() -> None:
         assert rows(t.results("journal"), "code", "n") == [("A", 2), ("B", 1)]
 
 
+def test_fields_of_a_struct_are_there_whether_they_are_read_alone_or_not_at_all() -> None:
+    flow = ms.Flow("nested")
+    place = "place struct<city: string, zip: string, spot: struct<x: long, y: long>>"
+    source = flow.source("events", ms.inbox(f"k string, {place}, at timestamp"), time="at")
+    source.window("cities", every="1 hour", by="place.city as city", far="max(place.spot.x)").sink(
+        "cities", ms.memory()
+    )
+    parts = source.sql("parts", "SELECT k, place.*, at FROM events")
+    unread = parts.sql("unread", "SELECT k, city, zip AS code, spot, at FROM parts")
+    unread.sql("towns", "SELECT k, city, at FROM unread").sink("towns", ms.memory())
+    source.sql("nowhere", "SELECT k, at FROM events WHERE place IS NULL").sink(
+        "nowhere", ms.memory()
+    )
+    source.sql("all", "SELECT k, place, place.zip, at FROM events").sink("all", ms.memory())
+    home = {"city": "Ulm", "zip": "89073", "spot": {"x": 4, "y": 2}}
+    with flow_test(flow) as t:
+        t.send("events", [{"k": "a", "place": home, "at": at("10:00")}])
+        t.send("events", [{"k": "b", "place": home | {"spot": None}, "at": at("10:01")}])
+        t.send("events", [{"k": "c", "place": None, "at": at("10:02")}])
+        t.end()
+        cities = {row["city"]: row["far"] for row in t.results("cities")}
+        assert cities == {"Ulm": 4, None: None}
+        towns = {row["k"]: row["city"] for row in t.results("towns")}
+        assert towns == {"a": "Ulm", "b": "Ulm", "c": None}
+        assert rows(t.results("nowhere"), "k") == [("c",)]
+        whole = {row["k"]: (row["place"], row["zip"]) for row in t.results("all")}
+        assert whole == {
+            "a": (home, "89073"),
+            "b": (home | {"spot": None}, "89073"),
+            "c": (None, None),
+        }
+
+
 def test_a_journal_carries_rows_and_time_to_the_next_group() -> None:
     flow = ms.Flow("chained")
     named = events(flow).sql("named", "SELECT nullif(k, 'nobody') AS k, v, at FROM events")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -34,3 +35,19 @@ def texts(values: Sequence[str]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.string(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
     )
+
+
+def narrowed(field: pa.Field, names: Sequence[str] | None) -> pa.Field:
+    """Return the field of a struct with some of its own fields; all without names."""
+    if names is None:
+        return field
+    return field.with_type(pa.struct([field.type.field(name) for name in names]))
+
+
+def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a struct with the fields of `kind`; null is one of nulls then, as for who asks for fields."""
+    if array.type == kind or not pa.types.is_struct(array.type):
+        return array
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    found = [pc.struct_field(array, [array.type.get_field_index(one.name)]) for one in fields]
+    return pa.StructArray.from_arrays(found, fields=fields)

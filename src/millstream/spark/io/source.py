@@ -42,7 +42,7 @@ from pyspark.sql.types import StructType
 from millstream.errors import PositionUnwritten
 from millstream.journal import Excerpt, PartitionReader, Slice, Steps, align, journal_at
 from millstream.spark.daemon import settle
-from millstream.spark.io.arrays import Numbers, flags, numbers
+from millstream.spark.io.arrays import Numbers, fitted, flags, narrowed, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
 from millstream.spark.io.late import Judge
 from millstream.spark.io.unseen import expected_here
@@ -84,6 +84,8 @@ class ReadSettings(msgspec.Struct, frozen=True):
     grouped: bool
     limit: int
     tasks: int
+    #: The fields that are needed of a column, where these are not all.
+    fields: dict[str, tuple[str, ...]] = {}
     #: How far the watermark stays below the floor: see `watermark_ms`.
     slack_ms: int = 1
     #: The number of this input in its group, for the order among equal times, if that is needed.
@@ -394,7 +396,7 @@ def _arrow_schema(settings: ReadSettings, piece: Range) -> pa.Schema:
         from millstream.spark.served.client import schema_at
 
         stored = schema_at(piece.served, settings.path)
-    fields = [stored.field(name) for name in settings.columns]
+    fields = [narrowed(stored.field(name), settings.fields.get(name)) for name in settings.columns]
     if settings.place is not None:
         fields.append(pa.field(PLACE, pa.int64()))
     if settings.time is not None:
@@ -544,7 +546,7 @@ def _joined(parts: list[_Part], schema: pa.Schema) -> pa.RecordBatch:
                 np.concatenate([part.places for part in parts if part.places is not None]),
                 field.type,
             )
-        arrays = [part.batch.column(field.name) for part in parts]
+        arrays = [fitted(part.batch.column(field.name), field.type) for part in parts]
         array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
         return array if array.type == field.type else pc.cast(array, field.type)
 

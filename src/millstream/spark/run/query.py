@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import BooleanType, StructField, StructType
+from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
 from millstream.clock import MICROSECOND
 from millstream.errors import RunError
@@ -359,7 +359,11 @@ class GroupQuery:
         whole = entry_schema(self.flow, name, self.analysis.schemas)
         needed = self.analysis.columns[self.group.name, name]
         columns = tuple(whole.fieldNames()) if self.careful else needed  # of dead letters
-        fields = [StructField(column, whole[column].dataType) for column in columns]
+        parts = {} if self.careful else self.analysis.fields[self.group.name, name]
+        fields = [
+            StructField(column, _part(whole[column].dataType, parts.get(column)))
+            for column in columns
+        ]
         placed = self.careful or needs_place(self.flow, self.group)
         place = self.group.inputs.index(source.name) if placed else None
         fields += [place_field()] if place is not None else []
@@ -368,6 +372,7 @@ class GroupQuery:
             journal=source.name,
             path=str(source.path),
             columns=columns,
+            fields=parts,
             schema=json.dumps(StructType(fields).jsonValue()),
             time=stream.time,
             lateness=source.lateness,
@@ -382,16 +387,38 @@ class GroupQuery:
         )
         option = msgspec.json.encode(settings).decode()
         frame = self.spark.readStream.format("millstream").option("settings", option).load()
-        # A column that no result depends on is not read, but a stage may name it.
+        # What no result depends on is not read, but a stage may name it.
         unread = [field for field in whole.fields if field.name not in frame.columns]
-        return (
-            frame.select(
-                *(F.col(f"`{name}`") for name in frame.columns),
-                *(F.lit(None).cast(field.dataType).alias(field.name) for field in unread),
-            )
-            if unread
-            else frame
+        if not unread and not parts:
+            return frame
+        return frame.select(
+            *(_filled(column, whole, parts.get(column)) for column in frame.columns),
+            *(F.lit(None).cast(field.dataType).alias(field.name) for field in unread),
         )
+
+
+def _part(kind: DataType, names: Sequence[str] | None) -> DataType:
+    """Return a struct with some of its fields."""
+    if names is None:
+        return kind
+    assert isinstance(kind, StructType)
+    return StructType([kind[name] for name in names])
+
+
+def _filled(column: str, whole: StructType, names: Sequence[str] | None) -> Column:
+    """Return a column, with nulls for the fields that were not read."""
+    if names is None:
+        return F.col(f"`{column}`")
+    kind = whole[column].dataType
+    assert isinstance(kind, StructType)
+    return F.struct(
+        *(
+            (F.col(f"`{column}`.`{one.name}`") if one.name in names else F.lit(None))
+            .cast(one.dataType)
+            .alias(one.name)
+            for one in kind.fields
+        )
+    ).alias(column)
 
 
 def keeps_many_rows(stage: Stage) -> bool:

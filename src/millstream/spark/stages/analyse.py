@@ -10,10 +10,11 @@ group really needs.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -26,10 +27,14 @@ from millstream.plan.groups import Group, Plan
 from millstream.spark.io.source import MARKER, PLACE
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import parsed, place_field
+from millstream.spark.stages.fields import single_fields
 from millstream.spark.stages.kind import kind_of
 from millstream.spark.stages.stateless import children, ddl, each, first_line, nodes, title
 
 _GIVE = "give `reads` the columns that the journal has"
+
+
+Fields = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class Analysis:
 
     schemas: Mapping[str, StructType]
     columns: Mapping[tuple[str, str], tuple[str, ...]]
+    #: The fields that it needs of a column, where these are not all.
+    fields: Mapping[tuple[str, str], Fields]
 
 
 def analyse(spark: SparkSession, plan: Plan, root: Path) -> Analysis:
@@ -45,12 +52,14 @@ def analyse(spark: SparkSession, plan: Plan, root: Path) -> Analysis:
     with tempfile.TemporaryDirectory() as nothing:
         stubs = _Stubs(spark, plan.flow, root, nothing, {})
         columns: dict[tuple[str, str], tuple[str, ...]] = {}
+        fields: dict[tuple[str, str], Fields] = {}
         for group in plan.groups:
             _check_stages(stubs, group)
             with _unchecked(spark):
                 needed = _needed(stubs, group)
-            columns |= {(group.name, name): found for name, found in needed.items()}
-        return Analysis(stubs.schemas, columns)
+            for name, (found, parts) in needed.items():
+                columns[group.name, name], fields[group.name, name] = found, parts
+        return Analysis(stubs.schemas, columns, fields)
 
 
 def plain_types(analysis: Analysis) -> dict[str, dict[str, str]]:
@@ -145,8 +154,8 @@ def _journal_schema(flow: Flow, name: str, schemas: Mapping[str, StructType]) ->
     return schema
 
 
-def _needed(stubs: _Stubs, group: Group) -> dict[str, tuple[str, ...]]:
-    """Ask Spark's optimizer which columns of its inputs a group needs."""
+def _needed(stubs: _Stubs, group: Group) -> dict[str, tuple[tuple[str, ...], Fields]]:
+    """Ask Spark's optimizer which columns of its inputs a group needs, and which of their fields."""
     flow = stubs.flow
     place = needs_place(flow, group)
     owners: dict[int, tuple[str, str]] = {}
@@ -163,14 +172,41 @@ def _needed(stubs: _Stubs, group: Group) -> dict[str, tuple[str, ...]]:
 
     frame = Builder(stubs.spark, flow, entry, stubs.root).frame(group.output)
     used: dict[str, set[str]] = {name: set() for name in everything}
-    for node in nodes(frame._jdf.queryExecution().optimizedPlan()):
+    optimized = frame._jdf.queryExecution().optimizedPlan()
+    for node in nodes(optimized):
         for child in children(node):
             if child.nodeName() == "StreamingRelation":
                 wanted = node.references() if node.nodeName() == "Project" else child.outputSet()
                 for attribute in each(wanted.toSeq()):
                     name, column = owners[attribute.exprId().id()]
                     used[name].add(column)
-    return {name: _keep(flow, name, columns, used[name]) for name, columns in everything.items()}
+    fields = _fields(stubs, list(everything), owners, optimized)
+    return {
+        name: (_keep(flow, name, columns, used[name]), fields[name])
+        for name, columns in everything.items()
+    }
+
+
+def _fields(
+    stubs: _Stubs, entries: Sequence[str], owners: Mapping[int, tuple[str, str]], plan: Any
+) -> dict[str, Fields]:
+    """Return the fields of columns that a plan needs, by entry point, where these are not all."""
+    found: dict[str, Fields] = {name: {} for name in entries}
+    structs = {
+        (name, field.name): field.dataType.fieldNames()
+        for name in entries
+        for field in entry_schema(stubs.flow, name, stubs.schemas).fields
+        if isinstance(field.dataType, StructType)
+    }
+    if not structs:
+        return found
+    outputs = [attribute.exprId().id() for attribute in each(plan.output())]
+    for number, places in single_fields(plan.toJSON(), outputs).items():
+        name, column = owners.get(number, ("", ""))
+        names = structs.get((name, column), [])
+        if len(places) < len(names):
+            found[name][column] = tuple(names[place] for place in sorted(places))
+    return found
 
 
 def _keep(flow: Flow, name: str, columns: tuple[str, ...], used: set[str]) -> tuple[str, ...]:
