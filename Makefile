@@ -66,7 +66,7 @@ fuzz: fuzz-records fuzz-crash ## hostile input and kills: both of these
 fuzz-records: setup ## hostile records on all ways into a journal, hostile requests and devices, N thousand for each (N=1)
 	@PROFILE=fuzz N=$(or $(N),1) $(BIN)/pytest --timeout=7200 -q tests/property/test_hostile_*.py $(ARGS)
 
-fuzz-crash: setup ## kill seven programs with journals of all kinds, N rounds (N=1; SEED=7 plays the kills of one again)
+fuzz-crash: setup ## kill eight programs with journals of all kinds, N rounds (N=1; SEED=7 plays the kills of one again)
 	@ROUNDS=$(or $(N),1) SEED=$(or $(SEED),$$RANDOM) $(BIN)/pytest -m soak -v --timeout=3600 tests/integration/test_crash.py -k sequences $(ARGS)
 
 sdk: setup ## build and test the SDKs for actions (ARGS="c go" for some of them)

@@ -1,7 +1,7 @@
 """A flow that is killed again and again ends with the results of one that never was.
 
-Seven programs run as one flow: pass-through, three for one, a running count, two groups in a chain, a merge,
-another key, a cycle. One test kills one process, and looks at the disk as kills at other points
+Eight programs run as one flow: pass-through, three for one, a running count, two groups in a chain, a merge,
+another key, a join, a cycle. One test kills one process, and looks at the disk as kills at other points
 would leave it. `make fuzz-crash N=3` kills real processes, with journals of all kinds, at
 random moments and between every two writes; a seed plays the same kills again.
 """

@@ -95,7 +95,7 @@ def _ten_minutes(at: datetime) -> datetime:
     return at.replace(minute=at.minute // 10 * 10, second=0, microsecond=0)
 
 
-# seven programs, with integers in order
+# eight programs, with integers in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,7 @@ class Programs:
         self._same("merged", [(n,) for n in numbers], lambda found: [n for n in found if n[0] > 0])
         negative = [(-n,) for n in numbers]
         self._same("merged", negative, lambda found: [n for n in found if n[0] < 0])
+        self._same("paired", [(n, -n) for n in numbers], sorted)
         self._same("rounds", [(n + 1,) for n in numbers], sorted)
         digits = {d: sorted((n,) for n in numbers for _ in KEYS if n % 10 == d) for d in range(10)}
         found = {digit: sorted(some) for digit, some in self._sequences("regrouped").items()}

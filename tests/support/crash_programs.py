@@ -1,4 +1,4 @@
-"""Seven small programs as one flow, and a window with sinks in files.
+"""Eight small programs as one flow, and a window with sinks in files.
 
 Each program ends in a journal, where the rows of a key are in order. Tests copy this file beside
 two recordings: `numbers` has 1, 2, 3 ... for each key, `others` has -1, -2, -3 ...
@@ -53,6 +53,10 @@ counted.fold("sums", add, initial=0, output=f"{DDL}, total long").journal("chain
 numbers.merge("both", others).journal("merged", partitions=3)
 digits = numbers.sql("digits", "SELECT n % 10 AS digit, n, at FROM numbers")
 digits.journal("regrouped", key="digit", partitions=3)
+
+# Each number with its opposite, kept in RocksDB until they cannot meet any more.
+opposites = others.sql("opposites", "SELECT k, -n AS n, n AS other, at FROM others")
+numbers.join("pairs", opposites, on=["k", "n"], within="10 minutes").journal("paired", partitions=3)
 
 # A cycle: odd numbers come in, each becomes the next one, and even ones go round again.
 rounds = flow.reads("rounds", DDL, time="at", name="back")
