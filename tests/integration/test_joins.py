@@ -59,7 +59,13 @@ def expected(left: list[Row], right: list[Row], within: timedelta) -> dict[str, 
     return {how: Counter(rows) for how, rows in found.items()}
 
 
-@pytest.mark.parametrize("within", [timedelta(minutes=1), SHORT], ids=["rocksdb", "memory"])
+@pytest.mark.parametrize(
+    "within",
+    [
+        pytest.param(timedelta(minutes=1), id="rocksdb"),
+        pytest.param(SHORT, id="memory", marks=pytest.mark.soak),
+    ],
+)
 def test_joins_of_every_kind_pair_what_is_near_and_keep_what_is_alone(within: timedelta) -> None:
     chance, step = random.Random(11), within / 2
     sides = [rounds(chance, "v", step), rounds(chance, "w", step)]
