@@ -308,7 +308,8 @@ class GroupQuery:
         unfinished = forget_unfinished(self.checkpoint)
         before = self.checkpoint.id in _RUN
         _RUN.add(self.checkpoint.id)
-        mixed = tries_tasks_again(self.spark) or (unfinished and before)
+        retried = tries_tasks_again(self.spark.sparkContext.master or "")
+        mixed = retried or (unfinished and before)
         return self.checkpoint.unique_names or not mixed
 
     @property

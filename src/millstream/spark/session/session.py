@@ -125,9 +125,8 @@ def cores(spark: SparkSession) -> int:
     return spark.sparkContext.defaultParallelism
 
 
-def tries_tasks_again(spark: SparkSession) -> bool:
-    """Tell whether a task that fails is run once more in the same batch."""
-    master = spark.sparkContext.master or ""
+def tries_tasks_again(master: str) -> bool:
+    """Tell whether Spark runs a task that fails once more in the same batch."""
     return not in_driver(master) or "," in master
 
 
