@@ -49,7 +49,7 @@ bench: setup ## measure, write benchmarks/results/ and FIGURES.md, and show what
 
 pictures: ## take the pictures of the console in the docs, in a browser, of a job that runs
 	@scripts/bootstrap browser
-	@PYTHONPATH=tests:. $(BIN)/python scripts/pictures.py
+	@PYTHONPATH=tests:. $(BIN)/python scripts/pictures.py $(ARGS)
 
 soak: ## run the tests that take minutes on purpose
 	@scripts/bootstrap postgres network mqtt browser servers

@@ -1,89 +1,205 @@
-"""Take the pictures of the console that the docs show: a real engine, real jobs, light and dark.
+"""Take pictures of every page of the console, light and dark, of a real engine with a job that runs.
 
-`make pictures` runs this. Look at what it made before you commit it.
+`make pictures` runs this. All pictures go to `page/build/pictures`: look at them. Those that the docs show
+are written to `docs/images` too.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
+from scripts.small_png import shrink
 
+from support.actions import PYTHON, SDK
 from support.browser import chromium, opened
 from support.console import FLOW, EngineProcess, engine_process, orders
 from support.engines import wait_until
 
-RAISES = """
+ROOT = Path(__file__).parents[1]
+ALL = ROOT / "page" / "build" / "pictures"
+IMAGES = ROOT / "docs" / "images"
+SHOWN = ("overview-light", "job-dark", "job-light", "matches-light", "journal-light")
+SECONDS = 60
+
+MORE = """
 raising = ms.Pattern("raising").begin("low", "amount < 5").followed_by("high", "amount > low.amount + 40")
 raising = raising.followed_by("higher", "amount > high.amount + 40").within("1 minute")
 raises = flow.stream("payments").match("raises", raising, emit="shop, low.at AS low, high.at AS high, higher.amount")
 raises.journal("raised")
 flow.stream("raised").sink("raised_rows", ms.jsonl("raised"))
+scored = flow.stream("payments").action("score", ["{program}"], input="amount", output="risk double")
+scored.sink("scores", ms.jsonl("scores"))
 """
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
-SECONDS = 60
+PROGRAM = f"""#!{PYTHON} -S
+import json, sys
+sys.path.insert(0, {str(SDK / "python")!r})
+import millstream_action as action
+print("model of 2026-11-02 loaded, 14 features", file=sys.stderr, flush=True)
+seen = 0
+while (m := action.read_message()) is not None:
+    seen += 1
+    if seen % 1000 == 0:
+        print(f"scored {{seen:,}} payments", file=sys.stderr, flush=True)
+    action.write_message(json.dumps({{"risk": json.loads(m)["amount"] / 100}}).encode())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A page: its name, its address, how high the picture is, and what is done before."""
+
+    name: str
+    path: str
+    height: int
+    ready: Callable[[Page], object]
+
+
+def button(name: str) -> Callable[[Page], None]:
+    return lambda page: page.get_by_role("button", name=name).first.click()
+
+
+def seen(text: str) -> Callable[[Page], None]:
+    return lambda page: expect(page.get_by_role("main")).to_contain_text(text)
+
+
+def job(page: Page) -> None:
+    page.get_by_role("button", name="stage minutes").click()
+    expect(page.locator(".u-over").first).to_be_visible()
+
+
+def matches(page: Page) -> None:
+    expect(page.locator(".runs-text").first).to_be_visible()
+    page.locator(".match").last.click()
+
+
+def checkpoints(page: Page) -> None:
+    button("Verify")(page)
+    expect(page.get_by_role("status").filter(has_text="were compared")).to_be_visible()
+
+
+def state(page: Page) -> None:
+    button("minutes")(page)
+    button("Show state")(page)
+    expect(page.locator("table.rows")).to_be_visible()
+
+
+def journal(page: Page) -> None:
+    button("Show rows")(page)
+    expect(page.locator("table.rows")).to_be_visible()
+
+
+def plan(page: Page) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        new = Path(folder) / "flow.py"
+        new.write_text(FLOW.replace("amount > 90", "amount > 95"))
+        page.get_by_label("Flow, and modules beside it").set_input_files(new)
+        button("Show the plan")(page)
+        expect(page.get_by_role("region", name="plan", exact=True)).to_be_visible()
+
+
+def send(page: Page) -> None:
+    button("Send rows")(page)
+    dialog = page.get_by_role("dialog")
+    rows = '{"shop": "shop-1", "amount": 12.5, "at": "2026-11-18T09:30:00Z"}\n{"shop": "shop-1"\n'
+    dialog.get_by_role("textbox").fill(rows)
+    dialog.get_by_role("button", name="Send").click()
+    expect(dialog.get_by_role("status")).to_contain_text("taken")
+
+
+SHOTS = (
+    Shot("overview", "/", 520, seen("Engines")),
+    Shot("job", "/jobs/shop", 1350, job),
+    Shot("matches", "/jobs/shop/patterns", 900, matches),
+    Shot("journals", "/jobs/shop/journals", 620, seen("payments")),
+    Shot("journal", "/jobs/shop/journals/orders", 820, journal),
+    Shot("dead", "/jobs/shop/dead", 720, seen("Edit and replay")),
+    Shot("state", "/jobs/shop/state", 820, state),
+    Shot("checkpoints", "/jobs/shop/checkpoints", 900, checkpoints),
+    Shot("switch", "/jobs/shop/switch", 1200, plan),
+    Shot("versions", "/jobs/shop/versions", 560, seen("running")),
+    Shot("log", "/jobs/shop/logs", 900, seen("lines")),
+    Shot("programs", "/actions", 820, button("What it prints")),
+    Shot("watchers", "/watchers", 420, seen("watchers")),
+    Shot("audit", "/audit", 620, seen("deploy")),
+    Shot("send", "/jobs/shop", 900, send),
+)
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
-    folder.mkdir(parents=True, exist_ok=True)
+    ALL.mkdir(parents=True, exist_ok=True)
+    wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as data, engine_process(Path(data)) as engine:
-        engine.deploy(FLOW + RAISES)
+        program = Path(data) / "score"
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+        engine.deploy(FLOW + MORE.replace("{program}", str(program)))
         wait_until(lambda: engine.job()["state"] == "running")
         engine.send('{"shop": "shop-2", "amount": "ten"}\n{"shop": "shop-2"\n', "scanner")
         busy(engine)
         with chromium() as browser:
             for scheme in ("light", "dark"):
-                pictures(browser, engine, folder, scheme)
+                pictures(browser, engine, scheme, wanted)
 
 
 def busy(engine: EngineProcess) -> None:
     """Send orders for a while, some seconds more than others."""
     first, begun = 0, time.monotonic()
     while time.monotonic() < begun + SECONDS:
-        count = 400 + 300 * (int(time.monotonic()) % 7)
+        count = 200 + 100 * (int(time.monotonic()) % 7)
         engine.send(orders(count, first, seconds=1), "till", first)
         first += count
         time.sleep(0.5)
 
 
-def pictures(browser: Browser, engine: EngineProcess, folder: Path, scheme: str) -> None:
+def pictures(browser: Browser, engine: EngineProcess, scheme: str, wanted: list[str]) -> None:
     with opened(browser, color_scheme=scheme, device_scale_factor=1) as page:
-        page.goto(engine.url)
-        expect(page.locator("table.jobs tbody tr")).to_have_count(1)
-        save(page, folder / f"console-overview-{scheme}.png", height=460)
-        page.goto(f"{engine.url}/jobs/shop")
-        page.get_by_role("button", name="stage minutes").click()
-        expect(page.locator(".u-over").first).to_be_visible()
-        save(page, folder / f"console-job-{scheme}.png", height=1250)
-        page.goto(f"{engine.url}/jobs/shop/dead")
+        # Rows need a token, which a page keeps until it is loaded again: one goes on by links.
+        page.goto(f"{engine.url}/audit")
         page.get_by_role("textbox", name="Token").fill(engine.token)
         page.get_by_role("button", name="Go on").click()
-        expect(page.locator(".letter").first).to_be_visible()
-        save(page, folder / f"console-dead-{scheme}.png", height=620)
-        page.locator("nav.tabs a", has_text="Matches").click()
-        expect(page.locator(".runs-text").first).to_be_visible()
-        page.locator(".match").last.click()
-        save(page, folder / f"console-matches-{scheme}.png", height=900)
-        page.locator("nav.tabs a", has_text="Checkpoints").click()
-        page.get_by_role("button", name="Verify").first.click()
-        expect(page.get_by_role("status").filter(has_text="were compared")).to_be_visible()
-        save(page, folder / f"console-checkpoints-{scheme}.png", height=900)
-        page.locator("nav.tabs a", has_text="Journals").click()
-        page.get_by_role("link", name="orders").click()
-        page.get_by_role("button", name="Show rows").click()
-        expect(page.locator("table.rows")).to_be_visible()
-        save(page, folder / f"console-journal-{scheme}.png", height=900)
+        expect(page.get_by_role("cell", name="deploy").first).to_be_visible()
+        for shot in SHOTS:
+            if not wanted or shot.name in wanted:
+                page.set_viewport_size({"width": 1280, "height": shot.height})
+                go(page, shot.path)
+                shot.ready(page)
+                save(page, f"{shot.name}-{scheme}")
+        page.set_viewport_size({"width": 390, "height": 844})
+        for name in ("overview", "job"):
+            if not wanted or "phone" in wanted:
+                go(page, {"overview": "/", "job": "/jobs/shop"}[name])
+                save(page, f"phone-{name}-{scheme}")
 
 
-def save(page: Page, file: Path, *, height: int) -> None:
-    page.set_viewport_size({"width": 1280, "height": height})
-    page.wait_for_timeout(300)  # lines that move stand still for nobody
+def go(page: Page, path: str) -> None:
+    """Follow a link to a page, as the console does."""
+    page.evaluate(
+        """path => {
+          const link = document.createElement("a");
+          link.href = path;
+          document.body.append(link);
+          link.click();
+          link.remove();
+        }""",
+        path,
+    )
+
+
+def save(page: Page, name: str) -> None:
+    page.wait_for_timeout(1500)  # plots and numbers come with the next event
+    file = ALL / f"{name}.png"
     page.screenshot(path=file, animations="disabled")
-    print(f"wrote {file}")
+    shrink(file)
+    if name in SHOWN:
+        shutil.copy(file, IMAGES / f"console-{name}.png")
+    print(f"wrote {file.relative_to(ROOT)}, {file.stat().st_size // 1000} kB")
 
 
 if __name__ == "__main__":

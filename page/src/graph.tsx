@@ -26,11 +26,14 @@ export function busy(pulse: Pulse, name: string): number {
   return Math.min(1, Object.values(pulse.rates.spent[name] ?? {}).reduce((sum, one) => sum + one, 0));
 }
 
+/** From idle to busy all the time. */
+const LOADS = ["still", "busy-1", "busy-2", "busy-3"];
+
 function load(pulse: Pulse, name: string): string {
   const group = pulse.job.groups.find((one) => one.name === name);
   if (!group) return "still";
   if (name in pulse.slow || (group.lag_rows > 0 && group.lag_seconds > 60)) return "late";
-  return busy(pulse, name) > 0.1 ? "busy" : "still";
+  return LOADS[Math.min(LOADS.length - 1, Math.floor(busy(pulse, name) * 4))]!;
 }
 
 function caption(pulse: Pulse, node: GraphNode): string {
@@ -85,6 +88,16 @@ export function Graph({ drawing, pulse, selected, select }: Shown) {
         {...asButton(() => select(one.id))}
       >
         <Shape node={one} state={state} />
+        {one.kind === "group" && (
+          <rect
+            class={`meter ${state}`}
+            x={one.x + 10}
+            y={one.y + one.height - 1.5}
+            width={Math.max(0, one.width - 20) * busy(pulse, one.name)}
+            height="3"
+            rx="1.5"
+          />
+        )}
         <text class="name" x={left} y={one.y + (one.kind === "group" ? 20 : 18)}>
           {one.name}
         </text>{" "}

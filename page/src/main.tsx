@@ -81,9 +81,12 @@ function Page() {
 function App() {
   return (
     <>
+      <a class="skip" href="#content" data-out>
+        Skip to the content
+      </a>
       <Header />
       <Connection />
-      <main>
+      <main id="content" tabIndex={-1}>
         <Page />
       </main>
       <TokenDialog />

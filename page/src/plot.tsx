@@ -59,7 +59,11 @@ function drawMarks(plot: uPlot, marks: Happening[]): void {
   const { ctx, bbox } = plot;
   ctx.save();
   ctx.strokeStyle = colour("--mark");
+  ctx.fillStyle = colour("--mark");
+  ctx.font = `${10 * devicePixelRatio}px system-ui`;
+  ctx.textAlign = "left";
   ctx.setLineDash([4, 4]);
+  let free = 0;
   for (const mark of marks) {
     const at = seconds(mark.at);
     const { min, max } = plot.scales.x!;
@@ -69,6 +73,11 @@ function drawMarks(plot: uPlot, marks: Happening[]): void {
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
+    // A label only where the one before has left room for it.
+    const wide = ctx.measureText(mark.what).width + 8 * devicePixelRatio;
+    if (x < free || x + wide > bbox.left + bbox.width) continue;
+    ctx.fillText(mark.what, x + 4 * devicePixelRatio, bbox.top + 10 * devicePixelRatio);
+    free = x + wide;
   }
   ctx.restore();
 }

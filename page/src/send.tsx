@@ -1,6 +1,6 @@
 // Send rows to a source by hand, and see what became of them.
 import { useRef, useState } from "preact/hooks";
-import { type Taken, jobPath, open } from "./api";
+import { type Letter, type LetterPage, type Taken, get, jobPath, open } from "./api";
 import { rows } from "./format";
 import { Failure } from "./parts";
 
@@ -8,13 +8,19 @@ export function Send({ job, source }: { job: string; source: string }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [text, set] = useState("");
   const [taken, tell] = useState<Taken | null>(null);
+  const [refused, object] = useState<Letter[]>([]);
   const [error, fail] = useState<unknown>(null);
   const send = async () => {
     fail(null);
     tell(null);
+    object([]);
     try {
       const how = { method: "POST", body: text, headers: { "Content-Type": "application/x-ndjson" } };
-      tell((await (await open(jobPath(job, "sources", source, "events"), how)).json()) as Taken);
+      const found = (await (await open(jobPath(job, "sources", source, "events"), how)).json()) as Taken;
+      tell(found);
+      if (found.refused === 0) return;
+      const { letters } = await get<LetterPage>(`${jobPath(job, "dead")}?limit=10000`);
+      object(letters.filter((one) => one.origin.includes(found.sender)).slice(-found.refused));
     } catch (problem) {
       fail(problem);
     }
@@ -47,10 +53,20 @@ export function Send({ job, source }: { job: string; source: string }) {
             {rows(taken.taken)} rows taken, {rows(taken.refused)} refused
             {taken.refused > 0 && (
               <>
-                : <a href={jobPath(job, "dead")}>see why</a>
+                : <a href={jobPath(job, "dead")}>dead letters</a>
               </>
             )}
           </p>
+        )}
+        {refused.length > 0 && (
+          <ul class="plain refused">
+            {refused.slice(0, 20).map((one) => (
+              <li key={one.id}>
+                <span class="bad-text">{one.reason}</span>
+                <code class="json">{one.record}</code>
+              </li>
+            ))}
+          </ul>
         )}
         {error !== null && <Failure error={error} />}
         <div class="actions">

@@ -1,6 +1,7 @@
 // The numbers of a job's groups over the last hour: asked for once, then extended by what comes.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Pulse, type Series, get, jobPath } from "./api";
+import { CAUSES } from "./causes";
 import * as live from "./live";
 
 const EVERY_S = 5;
@@ -18,6 +19,10 @@ function extended(series: Series, pulse: Pulse, at: number): Series {
       batch_seconds: one.batch_seconds,
       watermark_ms: one.watermark_ms ?? null,
       state_rows: one.state_rows,
+      state_bytes: one.state_bytes ?? 0,
+      ...Object.fromEntries(
+        Object.keys(CAUSES).map((cause) => [`spent_${cause}`, pulse.rates.spent[one.name]?.[cause] ?? 0]),
+      ),
     };
     const known = series.groups[one.name] ?? {};
     const none = () => new Array<number | null>(series.at.length).fill(null);

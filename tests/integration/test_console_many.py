@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.status import GroupStatus, ProgramStatus
 from support.browser import IN_BROWSER, chromium, opened, violations
 from support.served import serving
 
@@ -38,3 +41,67 @@ def test_fifty_jobs_are_shown_those_that_fail_first(browser: Browser, tmp_path: 
             assert violations(dark) == []
             wide = dark.evaluate("document.documentElement.scrollWidth")
             assert wide <= 390
+
+
+def slow(name: str, **more: Any) -> GroupStatus:
+    return GroupStatus(name, lag_rows=5_000, lag_seconds=120.0, spent={"python": 4.0}, **more)
+
+
+def test_a_job_with_many_findings_is_one_line_that_opens(browser: Browser, tmp_path: Path) -> None:
+    with serving(tmp_path) as served, opened(browser) as page:
+        served.engine.groups = tuple(slow(f"group-{n}") for n in range(4))
+        served.deploy(name="shop")
+        page.goto(served.server.url)
+        row = page.locator("table.jobs tbody tr").first
+        expect(row.locator("span.finding")).to_have_count(1)
+        row.get_by_role("button", name="+3 more").click()
+        expect(row.locator("span.finding")).to_have_count(4)
+        expect(row).to_contain_text("group group-3 is 2 min behind, 5,000 rows")
+        row.get_by_role("button", name="show less").click()
+        expect(row.locator("span.finding")).to_have_count(1)
+        expect(page.get_by_role("region", name="engines")).to_contain_text("free of")
+
+
+def test_programs_of_stages_are_shown_with_what_they_print(
+    browser: Browser, tmp_path: Path
+) -> None:
+    seats = tuple(
+        ProgramStatus("score", "host-1", worker, 70 + worker, 2, 1_000, 3, time.time())
+        for worker in (11, 12)
+    )
+    with serving(tmp_path) as served, opened(browser) as page:
+        served.engine.groups = (GroupStatus("scored", programs=seats),)
+        served.deploy(name="shop")
+        log = served.engine.log_file("shop")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("INFO nothing\nshop.score partition 0 worker 11: <b>model</b> loaded\n")
+        page.goto(f"{served.server.url}/actions")
+        stage = page.get_by_role("region", name="program of stage score")
+        expect(stage).to_contain_text("2 workers")
+        expect(stage.get_by_role("row").filter(has_text="82")).to_contain_text("1,000")
+        stage.get_by_role("button", name="What it prints").click()
+        expect(stage.get_by_role("log")).to_contain_text("<b>model</b> loaded")
+        expect(stage.get_by_role("log")).not_to_contain_text("nothing")
+        assert violations(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_can_be_read_by_everybody(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    with serving(tmp_path) as served, opened(browser, color_scheme=scheme) as page:
+        served.engine.groups = (slow("all", programs=(ProgramStatus("s", "h", 1),)),)
+        served.deploy(name="f")
+        page.goto(f"{served.server.url}/audit")
+        page.get_by_role("textbox", name="Token").fill(served.server.token)
+        page.get_by_role("button", name="Go on").click()
+        expect(page.get_by_role("cell", name="deploy").first).to_be_visible()
+        for name in ("Jobs", "Programs", "Watchers", "Audit"):
+            page.get_by_role("navigation", name="main").get_by_role("link", name=name).click()
+            expect(page.get_by_role("heading", level=1)).to_have_text(name)
+            assert violations(page) == [], name
+        page.get_by_role("link", name="Jobs").click()
+        page.locator("table.jobs").get_by_role("link", name="f", exact=True).click()
+        tabs = page.get_by_role("navigation", name="parts of the job")
+        for name in tabs.get_by_role("link").all_inner_texts():
+            tabs.get_by_role("link", name=name).click()
+            expect(tabs.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
+            assert violations(page) == [], name

@@ -1,6 +1,7 @@
 // Dead letters, by reason: look at them, replay them, edited or not, or discard them.
 import { useState } from "preact/hooks";
 import { type Letter, type LetterPage, type ReplayAnswer, jobPath, post } from "../api";
+import { Confirmed } from "../confirm";
 import { clock, rows } from "../format";
 import { Empty, Failure, useLoaded } from "../parts";
 import { jobRoute } from "../route";
@@ -74,13 +75,17 @@ function replayed(answer: ReplayAnswer): string {
 
 function Group({ job, reason, act }: { job: string; reason: Reason; act: (work: () => Promise<string>) => void }) {
   const [shown, show] = useState(10);
-  const ids = reason.letters.map((one) => one.id);
+  const [chosen, choose] = useState<ReadonlySet<string>>(new Set());
+  const known = reason.letters.map((one) => one.id);
+  const some = known.filter((id) => chosen.has(id));
+  const ids = some.length ? some : known;
+  const toggle = (id: string) => choose((before) => new Set(before.has(id) ? [...before].filter((one) => one !== id) : [...before, id]));
   const late = reason.letters.some((one) => one.kind === "late");
   const count = ids.length === 1 ? "1 letter" : `${rows(ids.length)} letters`;
   return (
     <section class="letters">
       <h2>
-        {count} <span class="soft">{reason.title}</span>
+        {known.length === 1 ? "1 letter" : `${rows(known.length)} letters`} <span class="soft">{reason.title}</span>
       </h2>
       <div class="actions">
         <button
@@ -90,22 +95,22 @@ function Group({ job, reason, act }: { job: string; reason: Reason; act: (work: 
         >
           Replay {count}
         </button>
-        <button
-          type="button"
-          onClick={() =>
-            confirm(`Discard ${count}? They are not replayed any more.`) &&
+        <Confirmed
+          label={`Discard ${count}`}
+          title={`Discard ${count}?`}
+          work={async () =>
             act(async () => {
               const done = await post<{ discarded: number }>(jobPath(job, "discard"), { ids });
               return `${rows(done.discarded)} discarded`;
             })
           }
         >
-          Discard {count}
-        </button>
+          <p>They are not replayed any more. Their records stay in the journal's dead letters until that is trimmed.</p>
+        </Confirmed>
       </div>
       <ul class="plain">
         {reason.letters.slice(0, shown).map((one) => (
-          <One key={one.id} job={job} letter={one} act={act} />
+          <One key={one.id} job={job} letter={one} act={act} chosen={chosen.has(one.id)} toggle={() => toggle(one.id)} />
         ))}
       </ul>
       {shown < reason.letters.length && (
@@ -117,7 +122,15 @@ function Group({ job, reason, act }: { job: string; reason: Reason; act: (work: 
   );
 }
 
-function One({ job, letter, act }: { job: string; letter: Letter; act: (work: () => Promise<string>) => void }) {
+interface Shown {
+  job: string;
+  letter: Letter;
+  act: (work: () => Promise<string>) => void;
+  chosen: boolean;
+  toggle: () => void;
+}
+
+function One({ job, letter, act, chosen, toggle }: Shown) {
   const [text, edit] = useState<string | null>(null);
   const [wrong, object] = useState("");
   const send = () => {
@@ -132,9 +145,10 @@ function One({ job, letter, act }: { job: string; letter: Letter; act: (work: ()
   };
   return (
     <li class="letter">
-      <div class="soft">
-        {clock(letter.at)} {letter.origin}, partition {letter.partition}, position {rows(letter.position)}: {letter.reason}
-      </div>
+      <label class="soft">
+        <input type="checkbox" checked={chosen} onChange={toggle} /> {clock(letter.at)} {letter.origin}, partition{" "}
+        {letter.partition}, position {rows(letter.position)}: {letter.reason}
+      </label>
       {text === null ? (
         <>
           <pre>{letter.record}</pre>

@@ -1,8 +1,10 @@
 // The graph of a job alive, its numbers over time, and what has happened.
 import { useState } from "preact/hooks";
-import { type Drawing, type GraphNode, type Happening, type Pulse, type Series, jobPath } from "../api";
-import { duration, perSecond, rows } from "../format";
-import { busy, Graph } from "../graph";
+import { type Drawing, type Happening, type Pulse, type Series, jobPath } from "../api";
+import { CAUSES, Causes } from "../causes";
+import { Chosen } from "../chosen";
+import { bytes, duration, perSecond, rows } from "../format";
+import { Graph } from "../graph";
 import { Empty, Failure, useLoaded } from "../parts";
 import { type Line, Marks, Plot } from "../plot";
 import { jobRoute } from "../route";
@@ -38,7 +40,7 @@ function GraphTab({ pulse }: { pulse: Pulse }) {
           <Failure error={drawing.error} />
         </Empty>
       ) : null}
-      {node && <Chosen node={node} job={name} />}
+      {node && <Chosen node={node} drawing={drawing.value!} job={name} />}
       {series && <Plots series={series} only={node?.kind === "group" ? node.name : (node?.group ?? null)} marks={marks} />}
       <Causes pulse={pulse} />
       <Inboxes pulse={pulse} />
@@ -47,47 +49,6 @@ function GraphTab({ pulse }: { pulse: Pulse }) {
         {marks.length ? <Marks marks={marks.slice(-50)} /> : <p class="soft">Nothing has happened yet.</p>}
       </section>
     </>
-  );
-}
-
-function Chosen({ node, job }: { node: GraphNode; job: string }) {
-  const columns = Object.entries(node.columns ?? {});
-  return (
-    <section class="chosen" aria-label={`${node.kind} ${node.name}`}>
-      <h2>
-        {node.kind} {node.name} <span class="soft">{node.detail}</span>
-      </h2>
-      {node.kind === "journal" && (
-        <p>
-          <a href={jobPath(job, "journals", node.name)}>Look into the journal</a>
-        </p>
-      )}
-      <div class="columns">
-        {node.text ? (
-          <pre>{node.text}</pre>
-        ) : (
-          node.kind === "stage" && <p class="soft">It calls a function: its code is in the flow's file.</p>
-        )}
-        {columns.length > 0 && (
-          <table class="small">
-            <thead>
-              <tr>
-                <th scope="col">Column</th>
-                <th scope="col">Type</th>
-              </tr>
-            </thead>
-            <tbody>
-              {columns.map(([column, type]) => (
-                <tr key={column}>
-                  <td>{column}</td>
-                  <td class="soft">{type}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        )}
-      </div>
-    </section>
   );
 }
 
@@ -103,6 +64,8 @@ function Plots({ series, only, marks }: { series: Series; only: string | null; m
   const behind = (value: number, at: number) => Math.max(0, at - value / 1000);
   const timed = of("watermark_ms", behind).filter((line) => line.values.some((one) => one !== null));
   const kept = of("state_rows").filter((line) => line.values.some((one) => one !== null && one > 0));
+  const held = of("state_bytes").filter((line) => line.values.some((one) => one !== null && one > 0));
+  const causes = summed(series, names);
   const shared = { at: series.at, marks };
   return (
     <section class="plots" aria-label="numbers over time">
@@ -110,77 +73,28 @@ function Plots({ series, only, marks }: { series: Series; only: string | null; m
       <Plot {...shared} title="Rows out" lines={of("rows_out")} unit={perSecond} />
       <Plot {...shared} title="Lag" whole lines={of("lag_rows")} unit={(one) => `${rows(one)} rows`} />
       <Plot {...shared} title="Batch time" lines={of("batch_seconds")} unit={duration} />
+      {causes.length > 0 && (
+        <Plot {...shared} title={names.length > 1 ? "Time by cause, all groups" : "Time by cause"} lines={causes} unit={percent} />
+      )}
       {timed.length > 0 && <Plot {...shared} title="Watermark behind the clock" lines={timed} unit={duration} />}
       {kept.length > 0 && <Plot {...shared} title="State" whole lines={kept} unit={(one) => `${rows(one)} rows`} />}
+      {held.length > 0 && <Plot {...shared} title="State in memory" lines={held} unit={bytes} />}
     </section>
   );
 }
 
-const CAUSES = ["reading", "planning", "waiting", "running", "state", "publishing", "commit"];
+const percent = (part: number) => `${Math.round(part * 100)} %`;
+const LARGEST = 6;
 
-/** Where the time of each group goes: parts of the last ten seconds. */
-function Causes({ pulse }: { pulse: Pulse }) {
-  const groups = Object.entries(pulse.rates.spent);
-  if (groups.length === 0) return null;
-  const percent = (part: number) => `${Math.round(part * 100)} %`;
-  return (
-    <section>
-      <h2>
-        Where the time goes <span class="soft">parts of the last 10 s</span>
-      </h2>
-      <div class="scroll">
-        <table class="small">
-          <thead>
-            <tr>
-              <th scope="col">Group</th>
-              <th scope="col" class="number">Busy</th>
-              <th scope="col">By cause</th>
-              {CAUSES.map((one) => (
-                <th scope="col" class="number" key={one}>
-                  {one}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {groups.map(([name, shares]) => (
-              <tr key={name}>
-                <td>{name}</td>
-                <td class="number">{percent(busy(pulse, name))}</td>
-                <td>
-                  <svg class="shares" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
-                    {CAUSES.map((one, at) => (
-                      <rect
-                        key={one}
-                        class={`cause-${at + 1}`}
-                        x={CAUSES.slice(0, at).reduce((sum, before) => sum + (shares[before] ?? 0), 0) * 100}
-                        width={(shares[one] ?? 0) * 100}
-                        height="10"
-                      />
-                    ))}
-                  </svg>
-                </td>
-                {CAUSES.map((one, at) => (
-                  <td class="number" key={one}>
-                    {shares[one] ? (
-                      <>
-                        <svg class="cause" viewBox="0 0 10 10" aria-hidden="true">
-                          <rect class={`cause-${at + 1}`} width="10" height="10" />
-                        </svg>
-                        {percent(shares[one])}
-                      </>
-                    ) : (
-                      "–"
-                    )}
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </section>
-  );
+/** The part of the time that goes into each cause, of some groups together: the largest ones of the last minutes. */
+function summed(series: Series, names: string[]): Line[] {
+  const lines = Object.keys(CAUSES).map((cause) => {
+    const known = names.map((one) => series.groups[one]![`spent_${cause}`] ?? []);
+    const values = series.at.map((_, at) => known.reduce((sum, one) => sum + (one[at] ?? 0), 0));
+    return { label: cause, values, weight: values.slice(-60).reduce((sum, one) => sum + one, 0) };
+  });
+  const largest = lines.filter((one) => one.weight > 0).sort((a, b) => b.weight - a.weight);
+  return largest.slice(0, LARGEST);
 }
 
 function Inboxes({ pulse }: { pulse: Pulse }) {

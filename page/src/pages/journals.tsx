@@ -124,26 +124,30 @@ function One({ job, name }: { job: string; name: string }) {
 }
 
 const PAGE = 50;
+/** How many of the newest rows are searched for a text, unless one says from where on. */
+const SEARCHED = 100_000;
 
 function Rows({ job, journal, partitions }: { job: string; journal: string; partitions: JournalDetail["partitions"] }) {
   const [partition, choose] = useState(0);
   const [from, start] = useState("");
   const [since, wait] = useState("");
+  const [wanted, want] = useState("");
   const [page, set] = useState<JournalRows | null>(null);
   const { error, attempt } = useAttempt();
+  const text = wanted ? `&contains=${encodeURIComponent(wanted)}` : "";
   const look = (where: string) => {
-    const query = `partition=${partition}&limit=${PAGE}&${where}`;
+    const query = `partition=${partition}&limit=${PAGE}&${where}${text}`;
     return attempt(async () => set(await get<JournalRows>(`${jobPath(job, "journals", journal, "rows")}?${query}`)));
   };
   const at = (position: number) => look(`from=${Math.max(0, position)}`);
   const known = partitions.find((one) => one.partition === partition);
-  const newest = () => at((known?.end ?? 0) - PAGE);
+  const newest = () => at((known?.end ?? 0) - (wanted ? SEARCHED : PAGE));
   const begin = () => {
     if (since !== "") return look(`since=${new Date(since).toISOString()}`);
     return from === "" ? newest() : at(Number(from));
   };
   const load = (shown: JournalRows, format: string) => {
-    const query = `partition=${shown.partition}&from=${shown.rows[0]!.position}&limit=${shown.rows.length}&format=${format}`;
+    const query = `partition=${shown.partition}&from=${shown.rows[0]!.position}&limit=${shown.rows.length}&format=${format}${text}`;
     const path = `${jobPath(job, "journals", journal, "file")}?${query}`;
     return attempt(() => download(path, `${journal}-${shown.partition}.${format}`));
   };
@@ -176,17 +180,25 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
           or from event time{" "}
           <input type="datetime-local" step="1" value={since} onInput={(event) => wait(event.currentTarget.value)} />
         </label>
+        <label>
+          with the text{" "}
+          <input type="search" value={wanted} placeholder="any" onInput={(event) => want(event.currentTarget.value)} />
+        </label>
         <button type="submit" class="main">
           Show rows
         </button>
-        {page && page.rows.length > 0 && (
+        {page && (page.rows.length > 0 || page.next !== null) && (
           <>
-            <button type="button" onClick={() => at(page.rows[0]!.position - PAGE)}>
+            <button type="button" disabled={wanted !== "" || page.rows.length === 0} onClick={() => at(page.rows[0]!.position - PAGE)}>
               Earlier
             </button>
             <button type="button" disabled={page.next === null} onClick={() => at(page.next!)}>
               Later
             </button>
+          </>
+        )}
+        {page && page.rows.length > 0 && (
+          <>
             {["jsonl", "csv", "parquet"].map((format) => (
               <button type="button" key={format} onClick={() => load(page, format)}>
                 Download .{format}
@@ -196,7 +208,13 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
         )}
       </form>
       {error !== null && <Failure error={error} />}
-      {page && page.rows.length === 0 && <Empty title="There are no rows there, or after that." />}
+      {page &&
+        page.rows.length === 0 &&
+        (page.next === null || page.next === undefined ? (
+          <Empty title="There are no rows there, or after that." />
+        ) : (
+          <Empty title={`No row up to position ${rows(page.next)} has this text. "Later" goes on from there.`} />
+        ))}
       {page && page.rows.length > 0 && (
         <div class="scroll" tabIndex={0} role="region" aria-label="rows">
           <table class="rows">

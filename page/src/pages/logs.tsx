@@ -1,6 +1,7 @@
-// The end of a job's log, followed and searched.
+// A job's log, followed and searched: the engine searches, so that old lines are found too.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Log, get, jobPath } from "../api";
+import { rows } from "../format";
 import { Empty, Failure } from "../parts";
 import { jobRoute } from "../route";
 
@@ -8,46 +9,56 @@ export default jobRoute({
   part: "logs",
   title: "Log",
   order: 70,
-  show: ({ pulse }) => <Logs job={pulse.job.name} />,
+  show: ({ pulse }) => <Logs key={pulse.job.name} job={pulse.job.name} />,
 });
 
 const MOST = 5_000;
+const TYPING_MS = 300;
+const LEVEL = /\b(ERROR|FATAL|CRITICAL)\b|Traceback/;
 
-function Logs({ job }: { job: string }) {
+/** The lines of a log that have a text, and those that come. */
+function useLines(job: string, wanted: string) {
   const [lines, set] = useState<string[] | null>(null);
   const [error, fail] = useState<unknown>(null);
-  const [wanted, want] = useState("");
-  const [follows, follow] = useState(true);
-  const end = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const ending = new AbortController();
     let place: string | null = null;
     let timer = 0;
     const load = async () => {
-      const query = place === null ? "lines=1000" : `after=${encodeURIComponent(place)}`;
+      const query = new URLSearchParams(place === null ? { lines: "1000" } : { after: place });
+      if (wanted) query.set("contains", wanted);
       try {
-        const found = await get<Log>(`${jobPath(job, "logs")}?${query}`, ending.signal);
-        place = found.next;
-        if (found.lines.length || place !== null)
-          set((before) => [...(before ?? []), ...found.lines].slice(-MOST));
-        fail(null);
+        if (!document.hidden) {
+          const first = place === null;
+          const found = await get<Log>(`${jobPath(job, "logs")}?${query}`, ending.signal);
+          place = found.next;
+          if (first || found.lines.length) set((before) => [...(first ? [] : (before ?? [])), ...found.lines].slice(-MOST));
+          fail(null);
+        }
       } catch (problem) {
         if (ending.signal.aborted) return;
         fail(problem);
       }
       timer = setTimeout(load, 2_000);
     };
-    void load();
+    timer = setTimeout(load, wanted ? TYPING_MS : 0);
     return () => {
       ending.abort();
       clearTimeout(timer);
     };
-  }, [job]);
+  }, [job, wanted]);
+  return { lines, error };
+}
+
+function Logs({ job }: { job: string }) {
+  const [wanted, want] = useState("");
+  const { lines, error } = useLines(job, wanted);
+  const [follows, follow] = useState(true);
+  const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    if (follows) end.current?.scrollIntoView({ block: "nearest" });
-  }, [lines, follows, wanted]);
+    if (follows && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [lines, follows]);
   if (lines === null) return error ? <Failure error={error} /> : null;
-  const found = wanted ? lines.filter((line) => line.toLowerCase().includes(wanted.toLowerCase())) : lines;
   return (
     <>
       <form class="look" onSubmit={(event) => event.preventDefault()}>
@@ -58,20 +69,24 @@ function Logs({ job }: { job: string }) {
           <input type="checkbox" checked={follows} onChange={(event) => follow(event.currentTarget.checked)} /> Follow
         </label>
         <span class="soft">
-          {found.length} of {lines.length} lines
+          {rows(lines.length)} {wanted ? "lines with this text" : "lines"}
+          {lines.length >= 1000 && ", the newest"}
         </span>
       </form>
       {error !== null && <Failure error={error} />}
       {lines.length === 0 ? (
-        <Empty title="The log is empty: its driver has printed nothing." />
+        wanted ? (
+          <Empty title="No line has this text." />
+        ) : (
+          <Empty title="The log is empty: its driver has printed nothing." />
+        )
       ) : (
-        <div class="log" tabIndex={0} role="log" aria-label="log">
-          {found.map((line, at) => (
-            <div key={at} class={/\b(ERROR|FATAL)\b|Traceback/.test(line) ? "bad-text" : undefined}>
+        <div ref={box} class="log" tabIndex={0} role="log" aria-label="log">
+          {lines.map((line, at) => (
+            <div key={at} class={LEVEL.test(line) ? "bad-text" : undefined}>
               {line}
             </div>
           ))}
-          <div ref={end} />
         </div>
       )}
     </>

@@ -1,13 +1,38 @@
 // All jobs at a look: those that fail first.
-import type { Pulse, Tasks } from "../api";
-import { jobPath } from "../api";
-import { clock, duration, perSecond, rows, seconds } from "../format";
+import { useState } from "preact/hooks";
+import { type Pulse, type Tasks, jobPath } from "../api";
+import { bytes, clock, duration, perSecond, rows, seconds } from "../format";
 import { byHealth, type Finding, watermarkAge, worst } from "../health";
 import * as live from "../live";
 import { Empty, Fact, Sparkline, State, useLoaded } from "../parts";
 import { mainRoute } from "../route";
 
 export default mainRoute({ part: "", title: "Jobs", order: 10, show: () => <Overview /> });
+
+/** The worst finding on one line; the others are a click away, so that one job never fills the page. */
+function Findings({ found }: { found: Finding[] }) {
+  const [open, set] = useState(false);
+  const [first, ...others] = found;
+  if (!first) return null;
+  return (
+    <>
+      <span class={`finding ${first.level} ${open ? "" : "one-line"}`} title={first.text}>
+        {first.text}
+      </span>
+      {open &&
+        others.map((one) => (
+          <span class={`finding ${one.level}`} key={one.text}>
+            {one.text}
+          </span>
+        ))}
+      {(others.length > 0 || first.text.length > 90) && (
+        <button type="button" class="link finding" aria-expanded={open} onClick={() => set(!open)}>
+          {open ? "show less" : others.length ? `+${others.length} more` : "show all of it"}
+        </button>
+      )}
+    </>
+  );
+}
 
 function Row({ pulse, found }: { pulse: Pulse; found: Finding[] }) {
   const { job, rates } = pulse;
@@ -18,11 +43,7 @@ function Row({ pulse, found }: { pulse: Pulse; found: Finding[] }) {
       <th scope="row">
         <a href={jobPath(job.name)}>{job.name}</a>
         <span class="soft"> version {job.version}</span>
-        {found.map((one) => (
-          <span class={`finding ${one.level}`} key={one.text}>
-            {one.text}
-          </span>
-        ))}
+        <Findings found={found} />
       </th>
       <td data-label="State">
         <State state={job.state} />
@@ -72,6 +93,23 @@ function Summary({ pulses }: { pulses: Pulse[] }) {
   );
 }
 
+/** Rows a second that the inboxes of all jobs take. */
+function taken(): number {
+  let sum = 0;
+  for (const { job, rates } of live.jobs.value.values())
+    for (const source of new Set(job.inboxes.map((one) => one.source))) sum += rates.sources[source] ?? 0;
+  return sum;
+}
+
+function Disk({ free, size }: { free: number; size: number }) {
+  const part = size ? free / size : 1;
+  return (
+    <span class={part < 0.05 ? "bad-text" : part < 0.15 ? "warn-text" : ""}>
+      {bytes(free)} free <span class="soft">of {bytes(size)}</span>
+    </span>
+  );
+}
+
 /** The engines that share jobs, and who takes a job if its engine dies. */
 function Engines() {
   const found = useLoaded<Tasks>("/tasks", 10);
@@ -84,7 +122,15 @@ function Engines() {
       <h2>Engines</h2>
       <dl class="facts">
         <Fact name="This one">{engine.of > 1 ? `node ${engine.node} of ${engine.of}` : (own || "alone")}</Fact>
-        <Fact name="Inboxes">{`${engine.inbox.ip}:${engine.inbox.port}`}</Fact>
+        <Fact name="Load of the host">
+          {(engine.load ?? 0).toFixed(1)} of {rows(engine.cores ?? 1)} cores
+        </Fact>
+        <Fact name="Disk">
+          <Disk free={engine.disk_free ?? 0} size={engine.disk_size ?? 0} />
+        </Fact>
+        <Fact name="Inboxes">
+          {`${engine.inbox.ip}:${engine.inbox.port}`} <span class="soft">{perSecond(taken())}</span>
+        </Fact>
         <Fact name="Data">{engine.data}</Fact>
         <Fact name="Drivers in reserve">{rows(engine.warm ?? 0)}</Fact>
         {names
@@ -147,6 +193,9 @@ function Overview() {
       <h1>Jobs</h1>
       <Summary pulses={pulses} />
       <table class="jobs">
+        <colgroup>
+          <col class="name" />
+        </colgroup>
         <thead>
           <tr>
             <th scope="col">Job</th>

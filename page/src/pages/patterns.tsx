@@ -1,8 +1,9 @@
 // Patterns as they match: where live runs wait, the latest matches by key, and whose runs wait longest.
 import { useState } from "preact/hooks";
-import { type JournalDetail, type JournalRows, type PatternRuns, get, jobPath } from "../api";
+import { type PatternRuns, jobPath } from "../api";
 import { clock, duration, rows, seconds } from "../format";
 import * as live from "../live";
+import { newest } from "../newest";
 import { Automaton } from "../patterns/automaton";
 import { type Match, matchOf, Timeline } from "../patterns/timeline";
 import { Empty, Failure, Json, useLoaded, useRepeated } from "../parts";
@@ -90,24 +91,9 @@ function One({ job, it }: { job: string; it: PatternRuns }) {
 
 const NEWEST = 100;
 
-/** The newest rows of all partitions of a journal. */
-async function newest(job: string, journal: string, signal: AbortSignal): Promise<Record<string, unknown>[]> {
-  const { partitions } = await get<JournalDetail>(jobPath(job, "journals", journal), signal);
-  const each = Math.ceil(NEWEST / partitions.length);
-  const pages = await Promise.all(
-    partitions.map((one) =>
-      get<JournalRows>(
-        `${jobPath(job, "journals", journal, "rows")}?partition=${one.partition}&from=${Math.max(one.begin, one.end - each)}&limit=${each}`,
-        signal,
-      ),
-    ),
-  );
-  return pages.flatMap((page) => page.rows.map((one) => one.row as Record<string, unknown>));
-}
-
 function Matches({ job, it }: { job: string; it: PatternRuns }) {
   const journal = it.journal ?? null;
-  const found = useRepeated(journal && `${job}/${journal}`, 5, (signal) => newest(job, journal!, signal));
+  const found = useRepeated(journal && `${job}/${journal}`, 5, (signal) => newest(job, journal!, NEWEST, signal));
   const [chosen, choose] = useState<Match | null>(null);
   if (journal === null)
     return (

@@ -77,6 +77,9 @@ class Worker:
         self._worked = False
         self._answers: Answers | None = None
         self.starts = 0
+        #: How many messages it was given, and how many of them failed.
+        self.given = 0
+        self.failed = 0
 
     def answer(self, payloads: pa.Array) -> Answered:
         """Return what the program makes of the payloads, in order.
@@ -88,7 +91,15 @@ class Worker:
         batch = _Batch(self, payloads, self._patience.attempts)
         while batch.left:
             batch.step()
-        return batch.answered()
+        found = batch.answered()
+        self.given += len(payloads)
+        self.failed += len(found.failed)
+        return found
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the program, while there is one."""
+        return None if self._child is None else self._child.pid
 
     def room(self, count: int, size: int) -> Answers:
         """Return room for the answers to `count` inputs of about `size` bytes; it is used again."""

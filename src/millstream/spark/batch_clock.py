@@ -4,7 +4,8 @@
     sink:                                    waiting ─▶ running ─▶ commit ─▶ publishing
 
 What is between two points is put down to the cause of the second. Points are those of `failpoints`:
-targets pass them between the same steps between which a test lets them die.
+targets pass them between the same steps between which a test lets them die. Of "running", tasks report
+what they spend on Python, patterns, programs, state and staging (`task_time`); what is left is Spark's own work.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from millstream.spark.task_time import MATCHING, PROGRAMS, PYTHON, STAGING, STATE, TaskReports
+
 READING, PLANNING, WAITING = "reading", "planning", "waiting"
-RUNNING, STATE, PUBLISHING, COMMIT = "running", "state", "publishing", "commit"
+RUNNING, PUBLISHING, COMMIT = "running", "publishing", "commit"
 #: In the order in which they come in a batch.
-CAUSES: Final = (READING, PLANNING, WAITING, RUNNING, STATE, PUBLISHING, COMMIT)
+CAUSES: Final = (
+    *(READING, PLANNING, WAITING, RUNNING),
+    *(PYTHON, MATCHING, PROGRAMS, STATE, STAGING),
+    *(PUBLISHING, COMMIT),
+)
 
 _UP_TO: Final = {
     "logged": PLANNING,
@@ -41,6 +48,8 @@ _SPARKS: Final = {
     "commitOffsets": COMMIT,
 }
 _OF_STATE: Final = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
+#: Of stages in Python, Spark counts all that goes on in a task as updates: these report for themselves.
+_IN_PYTHON: Final = "transformWithStateInPandasExec"
 _here = threading.local()
 
 
@@ -53,6 +62,8 @@ class BatchClock:
         self._staged = False
         self.seconds: defaultdict[str, float] = defaultdict(float)
         """All batches so far, by cause."""
+        #: What tasks report, once the group has a session.
+        self.tasks: TaskReports | None = None
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -74,15 +85,24 @@ class BatchClock:
             return
         self._staged = point not in ("logged", "turn", "written")
         now = self._now()
-        self.seconds[cause] += now - self._last
-        self._last = now
+        passed, self._last = now - self._last, now
+        if cause == RUNNING and self.tasks is not None:
+            for part, seconds in self.tasks.wall(passed).items():
+                self.seconds[part] += seconds
+                passed -= seconds
+        self.seconds[cause] += passed
 
 
 def note(point: str) -> None:
     """Read the clock of the batch that this thread publishes, if it does."""
-    clock = getattr(_here, "clock", None)
+    clock = current()
     if clock is not None:
         clock.passed(point)
+
+
+def current() -> BatchClock | None:
+    """Return the clock of the batch that this thread publishes, if it does."""
+    return getattr(_here, "clock", None)
 
 
 def spent(
@@ -93,7 +113,7 @@ def spent(
     Args:
         durations_ms: What Spark has measured: `durationMs` of its progress.
         sink: What our sink has measured of the same batch.
-        state_ms: The time of its stateful operators, of all tasks together.
+        state_ms: The time of Spark's own stateful operators, of all tasks together.
         tasks: How many tasks run at once, at most.
     """
     found: defaultdict[str, float] = defaultdict(float, sink)
@@ -121,6 +141,11 @@ class Spending:
         if "addBatch" in durations:
             self._sink = dict(clock.seconds)
         ours = {name: one - before.get(name, 0.0) for name, one in self._sink.items()}
-        state_ms = sum(one[name] for one in progress["stateOperators"] for name in _OF_STATE)
+        state_ms = sum(map(_state_ms, progress["stateOperators"]))
         for cause, seconds in spent(durations, ours, state_ms, tasks).items():
             self.seconds[cause] = round(self.seconds.get(cause, 0.0) + seconds, 3)
+
+
+def _state_ms(operator: Any) -> int:
+    names = _OF_STATE[-1:] if operator.get("operatorName") == _IN_PYTHON else _OF_STATE
+    return sum(operator[name] for name in names)

@@ -84,6 +84,19 @@ def test_rows_come_in_pages_from_a_position_on(served: Served) -> None:
     assert (past["rows"], past["next"], past["end"]) == ([], None, 3000)
 
 
+def test_rows_with_a_text_are_found_with_their_positions(served: Served) -> None:
+    every = served.http.get(f"{JOURNAL}/rows?limit=10000").json()["rows"]
+    wanted = [one for one in every if '"n":77' in json.dumps(one["row"], separators=(",", ":"))]
+    assert len(wanted) > 2
+    query: dict[str, str | int] = {"contains": '"N":77', "limit": len(wanted) - 1}
+    page = served.http.get(f"{JOURNAL}/rows", params=query).json()
+    assert page["rows"] == wanted[:-1]
+    more = served.http.get(f"{JOURNAL}/rows", params={**query, "from": page["next"]}).json()
+    assert (more["rows"], more["next"]) == (wanted[-1:], None)
+    lines = served.http.get(f"{JOURNAL}/file", params={"contains": '"n":77'}).text.splitlines()
+    assert [json.loads(line)["n"] for line in lines] == [one["row"]["n"] for one in wanted]
+
+
 def test_rows_begin_at_an_event_time(served: Served) -> None:
     rows = served.http.get(f"{JOURNAL}/rows", params={"from": 5, "limit": 1}).json()["rows"]
     moment = rows[0]["row"]["at"].replace("+00:00", "Z")

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.engine.jobs import slowness
 from millstream.engine.jobs.slowness import why_slow
 from millstream.spark.batch_clock import CAUSES
 
@@ -43,3 +44,7 @@ def test_whatever_the_numbers_are_there_is_a_sentence_or_none(
 ) -> None:
     told = why_slow("a", shares, lag_rows=lag, lag_seconds=lag / 7)
     assert told is None or told.count(" %") == 2
+
+
+def test_engines_and_drivers_know_the_same_causes() -> None:
+    assert set(slowness.CAUSES) == set(CAUSES)

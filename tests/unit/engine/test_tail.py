@@ -32,6 +32,16 @@ def test_a_log_that_begins_anew_is_followed_through_the_older_file(tmp_path: Pat
     assert tail.last(log, 2)[0] == ["b", "c"]
 
 
+def test_lines_are_searched_before_they_are_counted(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("Error one\n" + "well\n" * 50 + "error two\n")
+    lines, place = tail.last(log, 2, "ERROR")
+    assert lines == ["Error one", "error two"]
+    with log.open("a") as more:
+        more.write("well\nERROR three\n")
+    assert tail.since(log, place, "error")[0] == ["ERROR three"]
+
+
 def test_one_who_was_away_for_long_gets_what_there_is(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text("a\nb\n")

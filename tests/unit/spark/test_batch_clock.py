@@ -120,3 +120,13 @@ def test_triggers_are_added_up_and_what_the_sink_did_counts_once() -> None:
         "publishing": 1.0,
         "commit": 0.2,
     }
+
+
+def test_what_spark_counts_as_updates_of_a_stage_in_python_is_all_that_its_task_does() -> None:
+    time = Ticking()
+    clock, spending = BatchClock(time), Spending()
+    times = {"allUpdatesTimeMs": 2_500, "allRemovalsTimeMs": 0, "commitTimeMs": 500}
+    operator = {"operatorName": "transformWithStateInPandasExec", **times}
+    batch(clock, time, [(0, "logged"), (3, "staged")])
+    spending.add({"durationMs": {"addBatch": 3_000}, "stateOperators": [operator]}, clock, 1)
+    assert spending.seconds == {"running": 2.5, "state": 0.5}

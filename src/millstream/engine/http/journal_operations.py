@@ -5,7 +5,7 @@ Rows are what others have sent: they need a token even on the engine's own host.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -35,6 +35,8 @@ from millstream.journal.plain import rows_of
 _PAGE_BYTES: Final = 4 << 20
 """How many bytes of rows an answer has, about, before they are JSON."""
 _AT_ONCE: Final = 1000
+_MOST_SEARCHED: Final = 200_000
+"""How many rows a request looks through for a text; the next one goes on where it ended."""
 
 
 def journals(api: Api, asked: Asked) -> list[JournalStatus]:
@@ -65,9 +67,9 @@ def journal_rows(api: Api, asked: Asked) -> JournalRows:
     """
     found = _excerpt(api, asked)
     rows = [
-        JournalRow(position + n, row)
-        for position, batch in found.batches
-        for n, row in enumerate(rows_of(batch))
+        JournalRow(position, row)
+        for positions, batch in found.batches
+        for position, row in zip(positions, rows_of(batch), strict=True)
     ]
     return JournalRows(found.partition, rows, found.next, found.begin, found.end, found.lost)
 
@@ -83,11 +85,11 @@ def journal_file(api: Api, asked: Asked) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class _Excerpt:
-    """Rows of a partition by position; `next` is the position after them, None at the end."""
+    """Rows of a partition and their positions; `next` is where to go on, None at the end."""
 
     partition: int
     schema: pa.Schema
-    batches: list[tuple[int, pa.RecordBatch]]
+    batches: list[tuple[Sequence[int], pa.RecordBatch]]
     next: int | None
     begin: int
     end: int
@@ -106,23 +108,34 @@ def _excerpt(api: Api, asked: Asked) -> _Excerpt:
     start = max(given["from"] or 0, part.begin)
     if given["since"] is not None:
         start = max(start, part.position_at_time(_microseconds(given["since"])))
-    batches: list[tuple[int, pa.RecordBatch]] = []
+    batches: list[tuple[Sequence[int], pa.RecordBatch]] = []
     rows = lost = size = 0
     at = start
     for found in _slices(part, start, columns):
-        if rows >= given["limit"] or size >= _PAGE_BYTES:
+        if rows >= given["limit"] or size >= _PAGE_BYTES or at - start >= _MOST_SEARCHED:
             break
         if found.kind is Kind.LOST:
             lost += found.stop - found.position
         at = found.stop
         if found.batch is not None:
-            batch = found.batch.slice(0, given["limit"] - rows)
+            places = _places(found.batch, given["contains"])[: given["limit"] - rows]
+            batch = found.batch.take(pa.array(places, pa.int64()))
             rows, size = rows + batch.num_rows, size + batch.nbytes
-            at = found.position + batch.num_rows
-            batches.append((found.position, batch))
+            if rows == given["limit"]:
+                at = found.position + places[-1] + 1
+            batches.append(([found.position + place for place in places], batch))
     schema = batches[0][1].schema if batches else reader.description.schema
     end = part.end
     return _Excerpt(number, schema, batches, at if at < end else None, part.begin, end, lost)
+
+
+def _places(batch: pa.RecordBatch, contains: str | None) -> Sequence[int]:
+    """Return which rows of a batch have a text."""
+    if contains is None:
+        return range(batch.num_rows)
+    wanted = contains.lower()
+    texts = (msgspec.json.encode(row).decode().lower() for row in rows_of(batch))
+    return [place for place, text in enumerate(texts) if wanted in text]
 
 
 def _microseconds(moment: str) -> int:

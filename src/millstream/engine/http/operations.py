@@ -146,9 +146,11 @@ def statistics(api: Api, asked: Asked) -> dict[str, Any]:
 def logs(api: Api, asked: Asked) -> Log:
     """Return the last lines of a job's log, or those after a place in it."""
     log = api.engine.log_file(asked.job)
-    after = asked.values["after"]
+    after, contains = asked.values["after"], asked.values["contains"] or ""
     lines, place = (
-        tail.last(log, asked.values["lines"]) if after is None else tail.since(log, after)
+        tail.last(log, asked.values["lines"], contains)
+        if after is None
+        else tail.since(log, after, contains)
     )
     return Log(lines, place)
 

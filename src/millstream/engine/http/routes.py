@@ -152,6 +152,7 @@ _EXCERPT: Final = (
     ),
     Parameter("limit", _Rows, "How many rows at most.", default=1_000),
     Parameter("columns", _Name, "Only these columns: a,b,c."),
+    Parameter("contains", _Name, "Only rows that have this text as JSON, in capitals or not."),
 )
 _FORCE: Final = Parameter("force", bool, "Do it even if something is lost.", default=False)
 _ROW: Final = {"type": "object"}
@@ -328,6 +329,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         *("GET /jobs/{job}/logs", operations.logs, Need.LOOK, Log),
         Parameter("lines", _Lines, "How many of the last lines, at most.", default=100),
         Parameter("after", _After, 'A place in the log, a value of "next": all lines after it.'),
+        Parameter("contains", _Name, "Only lines with this text, in capitals or not."),
         page=True,
     ),
     _route(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shutil
 import socket
 import threading
 import time
@@ -209,7 +211,7 @@ class Server:
         self.stopped.set()
 
     def _about(self, jobs: int) -> EngineStatus:
-        at = self._engine.address
+        at, disk = self._engine.address, shutil.disk_usage(self._data)
         return EngineStatus(
             node=self._engine.node,
             of=self._engine.of,
@@ -222,6 +224,10 @@ class Server:
             warm=self._engine.warm,
             shares=self._engine.shares,
             single=self._single,
+            load=round(os.getloadavg()[0], 2),
+            cores=os.cpu_count() or 1,
+            disk_free=disk.free,
+            disk_size=disk.total,
         )
 
 

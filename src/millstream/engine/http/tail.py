@@ -14,18 +14,20 @@ from millstream.errors import RequestRefused
 _MOST: Final = 1 << 20
 
 
-def last(log: Path, lines: int) -> tuple[list[str], str]:
-    """Return the last lines, and the place after them."""
+def last(log: Path, lines: int, contains: str = "") -> tuple[list[str], str]:
+    """Return the last lines that contain a text, in capitals or not, and the place after them."""
     text = b""
     place = ""
     for file in _files(log):
         found, place = _read(file, 0)
         text += found
-    return _lines(text)[-lines:], place
+    return _matching(_lines(text), contains)[-lines:], place
 
 
-def since(log: Path, place: str) -> tuple[list[str], str]:
-    """Return the whole lines after a place, a megabyte at most, and the place after them.
+def since(log: Path, place: str, contains: str = "") -> tuple[list[str], str]:
+    """Return the whole lines after a place that contain a text, and the place after them.
+
+    A megabyte of the log is read at most.
 
     Raises:
         RequestRefused: This is no place in a log.
@@ -39,7 +41,12 @@ def since(log: Path, place: str) -> tuple[list[str], str]:
         text += found
         if len(text) >= _MOST:
             break
-    return _lines(text), place
+    return _matching(_lines(text), contains), place
+
+
+def _matching(lines: list[str], contains: str) -> list[str]:
+    wanted = contains.lower()
+    return [one for one in lines if wanted in one.lower()] if wanted else lines
 
 
 def _files(log: Path) -> list[Path]:

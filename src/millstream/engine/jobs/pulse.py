@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from millstream.engine.jobs.slowness import why_slow
+from millstream.engine.jobs.slowness import CAUSES, why_slow
 from millstream.engine.jobs.status import GroupStatus, JobStatus
 
 #: Over how many seconds a rate is measured: some batches of a job that is well.
@@ -33,6 +33,8 @@ NUMBERS: Final = (
     "batch_seconds",
     "watermark_ms",
     "state_rows",
+    "state_bytes",
+    *(f"spent_{cause}" for cause in CAUSES),
 )
 _ALL: Final = ""
 
@@ -60,7 +62,7 @@ class Pulse(msgspec.Struct, frozen=True):
 class Series(msgspec.Struct, frozen=True):
     """Numbers over time: `at` are seconds since 1970, and each number has as many values.
 
-    Rows in and out are rows a second. A value that was not known is null.
+    Rows in and out are rows a second; `spent_*` are parts of the time. A value that was not known is null.
     """
 
     at: list[float]
@@ -228,6 +230,8 @@ def _of_group(group: GroupStatus, rates: Rates) -> tuple[float, ...]:
         group.batch_seconds,
         np.nan if group.watermark_ms is None else group.watermark_ms,
         group.state_rows,
+        group.state_bytes,
+        *(rates.spent.get(group.name, {}).get(cause, 0.0) for cause in CAUSES),
     )
 
 

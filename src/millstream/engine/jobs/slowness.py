@@ -28,9 +28,26 @@ _WHAT: Final = {
         "it ends with the switch: see how far that is",
     ),
     "running": (
-        "running its stages takes",
-        "give Spark more cores, filter rows before stages that are costly, and look for Python "
-        "functions that SQL could replace",
+        "Spark's own work (reading rows, SQL, shuffles, starting tasks) takes",
+        "give Spark more cores, filter rows before stages that are costly, or let a batch have more "
+        "rows",
+    ),
+    "python": (
+        "its Python functions take",
+        "replace a fold by a window or declared folds, filter rows before it, or give Spark more "
+        "cores",
+    ),
+    "matching": (
+        "matching patterns takes",
+        "let fewer events meet the first condition, shorten within(), or give Spark more cores",
+    ),
+    "programs": (
+        "waiting for its programs takes",
+        "give Spark more cores, which is one program each, or let programs answer in bulk",
+    ),
+    "staging": (
+        "writing results to disk before they are published takes",
+        "put the data folder on a faster disk, or let fewer rows come out",
     ),
     "state": (
         "keeping state takes",
@@ -45,6 +62,8 @@ _WHAT: Final = {
         "put checkpoints on a faster disk, or let a batch have more rows",
     ),
 }
+#: What the time of a batch goes into, in the order in which it does.
+CAUSES: Final = tuple(_WHAT)
 
 
 def why_slow(

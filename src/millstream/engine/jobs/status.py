@@ -15,6 +15,23 @@ from millstream.engine.jobs.switch_record import SwitchState
 from millstream.switch.comparison import Comparison
 
 
+class ProgramStatus(msgspec.Struct, frozen=True):
+    """A program of a stage, in one of Spark's Python workers, as it was after its last task.
+
+    What it prints is in the job's log, in lines with `worker PID:`.
+    """
+
+    stage: str
+    host: str
+    worker: int
+    pid: int | None = None
+    starts: int = 0
+    rows: int = 0
+    failed: int = 0
+    #: When it was last at work, in seconds since 1970.
+    at: float = 0.0
+
+
 class GroupStatus(msgspec.Struct, frozen=True):
     """The numbers of a group that people watch."""
 
@@ -30,6 +47,10 @@ class GroupStatus(msgspec.Struct, frozen=True):
     finished: bool = False
     #: Seconds of its batches since its driver was started, by cause.
     spent: dict[str, float] = {}
+    #: What Spark's state stores hold in memory.
+    state_bytes: int = 0
+    #: Programs of its stages that were at work in the last minutes.
+    programs: tuple[ProgramStatus, ...] = ()
 
 
 class SourceStatus(msgspec.Struct, frozen=True):
@@ -231,6 +252,12 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     shares: bool = False
     #: Whether this is no engine, but the run of one flow with a page.
     single: bool = False
+    #: Of its host: processes that run or wait to, on average over a minute, and its cores.
+    load: float = 0.0
+    cores: int = 1
+    #: Of the disk with its data, in bytes.
+    disk_free: int = 0
+    disk_size: int = 0
 
 
 class Prepared(msgspec.Struct, frozen=True):

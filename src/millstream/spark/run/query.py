@@ -48,6 +48,7 @@ from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import place_field
 from millstream.spark.stages.kind import SparkKind, kind_of
+from millstream.spark.task_time import ProgramSeen, TaskReports
 
 MOST_RESTARTS: Final = 3
 #: How long a stop waits for a target that does not answer.
@@ -56,6 +57,8 @@ STOP_S: Final = 30.0
 SHORT: Final = timedelta(seconds=10)
 #: The ids of checkpoints that queries of this process have run.
 _RUN: Final[set[str]] = set()
+#: For how long a program is known that is not asked for anything: Spark ends idle workers sooner.
+FORGOTTEN_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,10 @@ class GroupStatistics:
     finished: bool
     #: Seconds since it was started, by cause.
     spent: dict[str, float] = field(default_factory=dict)
+    #: What Spark's state stores hold in memory.
+    state_bytes: int = 0
+    #: Programs of its stages that were at work in the last minutes.
+    programs: tuple[ProgramSeen, ...] = ()
 
 
 @dataclass
@@ -106,6 +113,7 @@ class GroupQuery:
     _seen: str = ""
     _batch_seconds: float = 0.0
     _state_rows: int = 0
+    _state_bytes: int = 0
     _spending: Spending = field(default_factory=Spending)
 
     def start(self) -> None:
@@ -116,6 +124,8 @@ class GroupQuery:
             self.finish()
             return
         settle_in(self.checkpoint)
+        if self.sink.clock.tasks is None:
+            self.sink.clock.tasks = TaskReports.begin(self.spark, cores(self.spark))
         frame = self.builder().results(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the
         # checkpoint.
@@ -134,7 +144,12 @@ class GroupQuery:
     def builder(self) -> Builder:
         """Return what makes the frames of its stages."""
         whole = self.spark, self.flow, self._entry, self.root, self._letters, self.binaries
-        return Builder(*whole, state=self.checkpoint.state_storage, careful=self.careful)
+        return Builder(
+            *whole,
+            state=self.checkpoint.state_storage,
+            careful=self.careful,
+            tasks=self.sink.clock.tasks,
+        )
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:
         """Wait until the query has its sources, has failed, or `timeout` seconds are over."""
@@ -240,7 +255,14 @@ class GroupQuery:
             state_rows=self._state_rows,
             finished=self.finished,
             spent=dict(self._spending.seconds),
+            state_bytes=self._state_bytes,
+            programs=self._programs(now_us / 1e6),
         )
+
+    def _programs(self, now: float) -> tuple[ProgramSeen, ...]:
+        tasks = self.sink.clock.tasks
+        seen = () if tasks is None else tasks.programs.value.values()
+        return tuple(one for one in seen if one.at > now - FORGOTTEN_S)
 
     def _count(self, recent: Sequence[Any]) -> None:
         for progress in recent:
@@ -251,7 +273,9 @@ class GroupQuery:
                 self._spending.add(progress, self.sink.clock, cores(self.spark))
                 if "addBatch" in progress["durationMs"]:
                     self._batch_seconds = progress["durationMs"]["triggerExecution"] / 1000
-                    self._state_rows = sum(op["numRowsTotal"] for op in progress["stateOperators"])
+                    operators = progress["stateOperators"]
+                    self._state_rows = sum(one["numRowsTotal"] for one in operators)
+                    self._state_bytes = sum(one["memoryUsedBytes"] for one in operators)
 
     def _lag(self, committed: Logged | None, now_us: int) -> tuple[int, float]:
         rows, oldest = 0, now_us

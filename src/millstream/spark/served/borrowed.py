@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import pyarrow as pa
 
 from millstream.journal import DeadLetter, journal_at
+from millstream.spark.batch_clock import current
 from millstream.spark.daemon import settle
 from millstream.spark.served.place import ServedPlace
 from millstream.spark.served.serving import serving
+from millstream.spark.task_time import STAGING, Timed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -57,6 +59,9 @@ def collected(frame: DataFrame, work: TaskWork) -> list[Row]:
         task: Any = work
         if found is not None:
             task = Borrowed(found.place, stack.enter_context(found.service.offered(work)))
+        clock = current()
+        if clock is not None and clock.tasks is not None:
+            task = Timed(task, STAGING, clock.tasks.worked)
         return frame.mapInArrow(task, _parsed(work.ANSWER)).collect()
 
 

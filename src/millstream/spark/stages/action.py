@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
@@ -27,6 +28,7 @@ from millstream.spark.stages.action_work import ActionWork, Shipped
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import parsed
 from millstream.spark.stages.kind import SparkKind
+from millstream.spark.task_time import PROGRAMS, TaskReports, Timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,20 @@ class Shipping:
 
 def build(stage: Action, builder: Builder) -> DataFrame:
     shipping = Shipping(builder.flow.name, builder.root, builder.binaries)
-    return action(builder.frame(stage.input), stage, shipping, letters=builder.letters(stage))
+    letters = builder.letters(stage)
+    return action(builder.frame(stage.input), stage, shipping, letters=letters, tasks=builder.tasks)
 
 
 KIND = SparkKind(build, ordered=True)
 
 
 def action(
-    frame: DataFrame, stage: Action, shipping: Shipping, *, letters: Letters | None
+    frame: DataFrame,
+    stage: Action,
+    shipping: Shipping,
+    *,
+    letters: Letters | None,
+    tasks: TaskReports | None = None,
 ) -> DataFrame:
     """Return the rows of `frame` with what the stage's program answers to each.
 
@@ -57,6 +65,7 @@ def action(
         shipping: Where its program and files come from.
         letters: The journal whose dead letters take failed messages; None: a failed message fails
             the batch.
+        tasks: What tasks report to: how long the program is at it, and how it is.
     """
     answers = stage.output.names
     gone = {name.lower() for name in answers}
@@ -90,8 +99,10 @@ def action(
         files=_shipped(frame, stage, shipping),
         patience=Patience(stage.time_limit / timedelta(seconds=1), stage.attempts),
         letters=letters,
+        programs=None if tasks is None else tasks.programs,
     )
-    return frame.mapInArrow(work, StructType(fields))
+    task: Any = work if tasks is None else Timed(work, PROGRAMS, tasks.worked)
+    return frame.mapInArrow(task, StructType(fields))
 
 
 def _shipped(frame: DataFrame, stage: Action, shipping: Shipping) -> tuple[Shipped, ...]:

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 import tempfile
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +30,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
+from pyspark.accumulators import Accumulator
 
 from millstream.actions.program import Program
 from millstream.actions.worker import Answered, Failed, Patience, Worker
@@ -37,6 +40,7 @@ from millstream.ingest import parse_rows
 from millstream.journal import DeadLetter, plain
 from millstream.spark.io.source import PLACE, place_of
 from millstream.spark.served.borrowed import Letters, put_letters
+from millstream.spark.task_time import Programs, ProgramSeen
 
 ROW: Final = "_row"
 _UNFIT: Final = "its answer is not what output= says"
@@ -66,12 +70,18 @@ class ActionWork:
     files: tuple[Shipped, ...]
     patience: Patience
     letters: Letters | None
+    #: What it reports its program to, if somebody wants to know.
+    programs: Accumulator[Programs] | None = field(default=None, compare=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker = _worker_of(self)
-        for batch in batches:
-            if batch.num_rows:
-                yield self.answered(worker, batch)
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    yield self.answered(worker, batch)
+        finally:
+            if self.programs is not None:
+                self.programs.add(_seen(self.stage, worker))
 
     def answered(self, worker: Worker, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that have an answer, each with it."""
@@ -108,6 +118,12 @@ def _all_in_order(inputs: Any, count: int) -> bool:
 def _place(batch: pa.RecordBatch, index: int, record: str) -> tuple[int, int]:
     place = batch.column(PLACE)[index].as_py() if PLACE in batch.schema.names else None
     return place_of(place, record)
+
+
+def _seen(stage: str, worker: Worker) -> Programs:
+    host, own = socket.gethostname(), os.getpid()
+    counts = worker.starts, worker.given, worker.failed
+    return {(stage, host, own): ProgramSeen(stage, host, own, worker.pid, *counts, time.time())}
 
 
 # programs, kept between tasks
@@ -286,9 +302,9 @@ class _Arrow:
         else:
             rows = np.arange(count)
         columns = {}
-        for field in self._output:
-            column = table.column(field.name).cast(field.type)
-            columns[field.name] = pa.concat_arrays([pa.array([], field.type), *column.chunks])
+        for one in self._output:
+            column = table.column(one.name).cast(one.type)
+            columns[one.name] = pa.concat_arrays([pa.array([], one.type), *column.chunks])
         return Decoded(rows + begin, columns, ())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -17,6 +18,7 @@ from millstream.spark.served.borrowed import Letters, letters_for
 from millstream.spark.stages.columns import marked, unmarked
 from millstream.spark.stages.kind import kind_of
 from millstream.spark.stages.refused import Sieve, sifted
+from millstream.spark.task_time import TaskReports, Worked
 from millstream.state import StateFiles
 from millstream.state.files import retained
 from millstream.state.importing import imported
@@ -38,6 +40,7 @@ class Builder:
         binaries: Programs that an engine keeps, by name.
         state: Where the checkpoint is, for files with the state of stages; None keeps no files.
         careful: Whether to look for rows on which expressions fail, and keep them from stages.
+        tasks: What tasks report to.
     """
 
     def __init__(
@@ -50,7 +53,9 @@ class Builder:
         binaries: Mapping[str, Path] | None = None,
         state: Storage | None = None,
         careful: bool = False,
+        tasks: TaskReports | None = None,
     ) -> None:
+        self.tasks = tasks
         self.spark = spark
         self.flow = flow
         self.entry = entry
@@ -60,6 +65,11 @@ class Builder:
         self._state = state
         self._careful = careful
         self._frames: dict[str, DataFrame] = {}
+
+    @property
+    def worked(self) -> Accumulator[Worked] | None:
+        """What tasks report to how long they are at it."""
+        return None if self.tasks is None else self.tasks.worked
 
     def frame(self, name: str) -> DataFrame:
         """Return the rows of stage `name`."""

@@ -34,6 +34,7 @@ def build(stage: Distinct, builder: Builder) -> DataFrame:
         shards=stage.shards,
         wait=True,
         files=builder.state_files(stage),
+        worked=builder.worked,
     )
 
 

@@ -59,6 +59,7 @@ def build(stage: Fold, builder: Builder) -> DataFrame:
         shards=stage.shards,
         wait=wait,
         files=builder.state_files(stage),
+        worked=builder.worked,
     )
 
 

@@ -27,8 +27,15 @@ def build(stage: Match, builder: Builder, start: str | None = None) -> DataFrame
     reason = f'pattern "{stage.name}": one of its conditions or outputs fails on the event'
     frame = builder.sifted(stage, frame, recipe.computed, f"match:{stage.name}", reason)
     keyless = _keyless(stage, builder)
-    files = builder.state_files(stage)
-    found = matched(frame, recipe, shards=stage.shards, start=start, keyless=keyless, files=files)
+    found = matched(
+        frame,
+        recipe,
+        shards=stage.shards,
+        start=start,
+        keyless=keyless,
+        files=builder.state_files(stage),
+        worked=builder.worked,
+    )
     return builder.one_time(_around(stage, found), stage.name)
 
 

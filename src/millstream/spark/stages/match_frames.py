@@ -17,6 +17,7 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
+from pyspark.accumulators import Accumulator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -49,6 +50,7 @@ from millstream.spark.stages.match_rows import (
 from millstream.spark.stages.match_state import MatchShard
 from millstream.spark.stages.ordered import SHARD, pack
 from millstream.spark.stages.waking import Packing, waking
+from millstream.spark.task_time import Worked
 from millstream.state import StateFiles
 
 #: What rows are ordered by, where that is more than a time.
@@ -68,6 +70,7 @@ def matched(
     start: str | None = None,
     keyless: Keyless | None = None,
     files: StateFiles | None = None,
+    worked: Accumulator[Worked] | None = None,
 ) -> DataFrame:
     """Return the matches that a recipe finds in the rows of a frame, which may be a stream.
 
@@ -75,6 +78,7 @@ def matched(
     rows of a stream that come behind the watermark are left out, and counted in its progress under
     the name `counted`; without it, whoever hands them out lets none through. Rows without a key are
     left out too, and go where `keyless` puts them. State that is large is kept in `files`.
+    Tasks report to `worked` how long they are at it.
     """
     prepared = _prepared(frame, recipe, shards, buried=keyless is not None)
     stage, output = _stage(prepared, frame, recipe, shards, drop_late=drop_late)
@@ -87,7 +91,10 @@ def matched(
             prepared.mapInArrow(packing, f"{SHARD} int, rows binary")
             .groupBy(SHARD)
             .transformWithStateInPandas(
-                MatchShard(stage, files), output, outputMode="append", timeMode="eventTime"
+                MatchShard(stage, files, worked),
+                output,
+                outputMode="append",
+                timeMode="eventTime",
             )
             # Named there as the column of event time, Spark would fail on a match that only the end of
             # all events settles: it has the time of its last event, which is long past.

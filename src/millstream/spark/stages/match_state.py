@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from millstream.errors import GroupChanged
@@ -28,6 +29,7 @@ from millstream.spark.stages.match_pieces import Pieces
 from millstream.spark.stages.match_rows import TIME, ShardMatcher, in_order
 from millstream.spark.stages.ordered import PIECE as CHUNK
 from millstream.spark.stages.ordered import from_bytes, to_bytes, wake_at, watermark_us
+from millstream.spark.task_time import MATCHING, STATE, Worked, measured
 from millstream.state import NO_TIME, ShardState, StateFiles
 from millstream.state.manifest import Manifest, dump, load
 
@@ -44,6 +46,7 @@ class MatchShard(StatefulProcessor):
 
     stage: ShardMatcher
     files: StateFiles | None = None
+    worked: Accumulator[Worked] | None = None
     _handle: Any = field(default=None, repr=False)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -59,14 +62,19 @@ class MatchShard(StatefulProcessor):
         packed = [bytes(data) for frame in rows for data in frame["rows"]]
         fresh = [_Packed(from_bytes(data), data) for data in packed if data]
         shard, watermark = int(key[0]), watermark_us(timerValues)
-        if len(fresh) < len(packed):
-            yield from self._take(shard, [], watermark)  # it is woken, to set its timer
-        yield from self._advance(shard, fresh, watermark)
+        found: list[pd.DataFrame] = []
+        with measured(self.worked, STATE):
+            if len(fresh) < len(packed):
+                found += self._take(shard, [], watermark)  # it is woken, to set its timer
+            found += self._advance(shard, fresh, watermark)
+        yield from found
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
-        yield from self._advance(int(key[0]), [], watermark_us(timerValues))
+        with measured(self.worked, STATE):
+            found = list(self._advance(int(key[0]), [], watermark_us(timerValues)))
+        yield from found
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -111,9 +119,10 @@ class MatchShard(StatefulProcessor):
         room = ShardState(manifest, self.files, shard)
         kept = Pieces(room, self.stage.matchers, self.stage.empty())
         before = kept.load((one.keys for one in batches), watermark)
-        after, results = self.stage.matched(
-            self._converted(old) if old else before, batches, watermark
-        )
+        with measured(self.worked, MATCHING, within=STATE):
+            after, results = self.stage.matched(
+                self._converted(old) if old else before, batches, watermark
+            )
         committed, changes = kept.commit(after)
         if committed is None:
             committed = data if manifest is before_all else dump(manifest)

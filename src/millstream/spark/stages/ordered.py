@@ -16,7 +16,7 @@ is one value of Spark's; a larger one has files beside the checkpoint.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +30,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -40,6 +41,7 @@ from millstream.spark.io.source import PLACE
 from millstream.spark.stages.coding import decode_all, encode_all
 from millstream.spark.stages.frames import frame_of
 from millstream.spark.stages.row_keys import RowKeys
+from millstream.spark.task_time import PYTHON, STATE, Worked, measured
 from millstream.state import ShardState, StateFiles
 from millstream.state.manifest import Stored, joined, load
 
@@ -175,17 +177,18 @@ def ordered(
     shards: int,
     wait: bool,
     files: StateFiles | None = None,
+    worked: Accumulator[Worked] | None = None,
 ) -> DataFrame:
     """Run `rule` over `frame`, shard by shard.
 
     Rows come in order of arrival if they need not `wait` for the watermark. State that is large is
-    kept in `files`, if there are any.
+    kept in `files`, if there are any. Tasks report to `worked` how long they are at it.
     """
     by = rule.by
     names = ", ".join(f"cast(`{name}` as string)" for name in by)
     hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
     packed = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
-    processor = _Shard(rule, time, output.fieldNames(), wait, files, fractions(output))
+    processor = _Shard(rule, time, output.fieldNames(), wait, files, fractions(output), worked)
     return packed.groupBy(SHARD).transformWithStateInPandas(
         processor,
         output,
@@ -242,6 +245,7 @@ class _Shard(StatefulProcessor):
     wait: bool
     files: StateFiles | None = None
     fractions: dict[str, pa.DataType] = field(default_factory=dict)
+    worked: Accumulator[Worked] | None = None
     _handle: Any = field(default=None, repr=False)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -255,15 +259,20 @@ class _Shard(StatefulProcessor):
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
-        if self.wait:
-            yield from self._advance(int(key[0]), fresh, watermark_us(timerValues))
-        elif fresh:
-            yield from self._take(int(key[0]), in_place(pa.concat_tables(fresh)))
+        found: Iterable[pd.DataFrame] = ()
+        with measured(self.worked, STATE):
+            if self.wait:
+                found = list(self._advance(int(key[0]), fresh, watermark_us(timerValues)))
+            elif fresh:
+                found = list(self._take(int(key[0]), in_place(pa.concat_tables(fresh))))
+        yield from found
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
-        yield from self._advance(int(key[0]), [], watermark_us(timerValues))
+        with measured(self.worked, STATE):
+            found = list(self._advance(int(key[0]), [], watermark_us(timerValues)))
+        yield from found
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -298,11 +307,12 @@ class _Shard(StatefulProcessor):
         touched = RowKeys.of(ready, self.rule.by)
         before = kept.lookup(touched.known)
         state = _decoded(before)
-        try:
-            results = self.rule.take(ready, touched, state)
-        except RowFailed as failed:
-            state = _decoded(before)
-            results = failed.again(ready, touched, state)
+        with measured(self.worked, PYTHON, within=STATE):
+            try:
+                results = self.rule.take(ready, touched, state)
+            except RowFailed as failed:
+                state = _decoded(before)
+                results = failed.again(ready, touched, state)
         keep = self.rule.keep
         expired = None if keep is None or watermark is None else watermark - keep
         data = kept.commit(_changed(before, state), expired)
