@@ -17,6 +17,21 @@ export const CAUSES: Record<string, string> = {
   commit: "offsets and decisions are synced to disk",
 };
 
+/** Each has a colour of its own, in tables and plots. */
+export const HUES: Record<string, number> = {
+  reading: 4,
+  planning: 6,
+  waiting: 11,
+  running: 1,
+  python: 7,
+  matching: 8,
+  programs: 9,
+  state: 3,
+  staging: 10,
+  publishing: 2,
+  commit: 5,
+};
+
 const percent = (part: number) => `${Math.round(part * 100)} %`;
 
 /** Parts of the last ten seconds, as a bar and as numbers. */
@@ -40,7 +55,7 @@ export function Causes({ pulse }: { pulse: Pulse }) {
               {seen.map((one) => (
                 <th scope="col" class="number" key={one} title={CAUSES[one]}>
                   <svg class="cause" viewBox="0 0 10 10" aria-hidden="true">
-                    <rect class={`cause-${names.indexOf(one) + 1}`} width="10" height="10" rx="2" />
+                    <rect class={`cause-${HUES[one]}`} width="10" height="10" rx="2" />
                   </svg>
                   {one}
                 </th>
@@ -59,7 +74,7 @@ export function Causes({ pulse }: { pulse: Pulse }) {
                       {seen.map((one) => {
                         const x = before;
                         before += (shares[one] ?? 0) * 100;
-                        return <rect key={one} class={`cause-${names.indexOf(one) + 1}`} x={x} width={before - x} height="10" />;
+                        return <rect key={one} class={`cause-${HUES[one]}`} x={x} width={before - x} height="10" />;
                       })}
                     </svg>
                   </td>

@@ -1,8 +1,9 @@
 // One job: how it does, and the tabs of its pages.
+import { useState } from "preact/hooks";
 import routes from "routes";
 import { type Pulse, jobPath } from "./api";
 import { duration, perSecond, rows, seconds } from "./format";
-import { findings, watermarkAge } from "./health";
+import { type Finding, findings, watermarkAge } from "./health";
 import * as live from "./live";
 import { Empty, Fact, State } from "./parts";
 import { shown } from "./route";
@@ -44,6 +45,26 @@ export function JobPage({ name, part, rest }: { name: string; part: string; rest
 
 const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
 
+/** The two worst; the others are a click away, so that the graph stays in sight. */
+function Findings({ found }: { found: Finding[] }) {
+  const [open, set] = useState(false);
+  const rest = found.length - 2;
+  return (
+    <>
+      {found.slice(0, open ? undefined : 2).map((one) => (
+        <p class={`finding ${one.level}`} key={one.text}>
+          {one.text}
+        </p>
+      ))}
+      {rest > 0 && (
+        <button type="button" class="link more" aria-expanded={open} onClick={() => set(!open)}>
+          {open ? "show less" : `+${rest} more`}
+        </button>
+      )}
+    </>
+  );
+}
+
 function Head({ pulse }: { pulse: Pulse }) {
   const { job, rates } = pulse;
   return (
@@ -51,11 +72,7 @@ function Head({ pulse }: { pulse: Pulse }) {
       <h1>
         {job.name} <State state={job.state} />
       </h1>
-      {findings(pulse).map((one) => (
-        <p class={`finding ${one.level}`} key={one.text}>
-          {one.text}
-        </p>
-      ))}
+      <Findings found={findings(pulse)} />
       <dl class="facts">
         <Fact name="In">{perSecond(rates.rows_in)}</Fact>
         <Fact name="Out">{perSecond(rates.rows_out)}</Fact>

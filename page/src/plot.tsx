@@ -7,6 +7,8 @@ import { clock, seconds } from "./format";
 
 export interface Line {
   label: string;
+  /** The number of its colour; without one, its place among the lines. */
+  hue?: number;
   values: (number | null)[];
 }
 
@@ -27,7 +29,8 @@ function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-const HUES = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
+const HUES = 6;
+const hueOf = (line: Line, at: number) => line.hue ?? (at % HUES) + 1;
 
 function options(width: number, given: Plotted, marks: () => Happening[]): uPlot.Options {
   const axis = { stroke: colour("--soft"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { show: false } };
@@ -45,7 +48,7 @@ function options(width: number, given: Plotted, marks: () => Happening[]): uPlot
       {},
       ...given.lines.map((line, at) => ({
         label: line.label,
-        stroke: colour(HUES[at % HUES.length]!),
+        stroke: colour(`--line-${hueOf(line, at)}`),
         width: 1.75,
         points: { show: false },
         spanGaps: false,
@@ -129,7 +132,7 @@ export function Plot(given: Plotted) {
         <span class="what">{given.title}</span>
         {given.lines.map((line, at) => (
           <span class="key" key={line.label}>
-            <i class={`swatch hue-${(at % HUES.length) + 1}`} />
+            <i class={`swatch hue-${hueOf(line, at)}`} />
             {line.label} <b>{shown(line)}</b>
           </span>
         ))}

@@ -71,11 +71,11 @@ def test_tasks_report_what_their_time_goes_into_and_the_programs_that_they_keep(
         groups = {one.name: one for one in t._run.statistics().groups}
     assert all(set(one.spent) <= set(CAUSES) for one in groups.values())
     # 400 calls of 2 ms, by as many tasks as run at once
-    assert largest(groups["counted"], "python", "running", "state", "staging") == "python"
-    assert groups["found"].spent["matching"] > 0
-    assert groups["found"].spent["staging"] > 0
-    assert groups["echo"].spent["programs"] > 0
-    (*programs,) = groups["echo"].programs
+    assert largest(groups["counts"], "python", "running", "state", "staging") == "python"
+    assert groups["matches"].spent["matching"] > 0
+    assert groups["matches"].spent["staging"] > 0
+    assert groups["said"].spent["programs"] > 0
+    (*programs,) = groups["said"].programs
     assert sum(one.rows for one in programs) == 400
     assert {(one.stage, one.failed) for one in programs} == {("echo", 0)}
 

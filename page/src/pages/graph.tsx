@@ -1,7 +1,7 @@
 // The graph of a job alive, its numbers over time, and what has happened.
 import { useState } from "preact/hooks";
 import { type Drawing, type Happening, type Pulse, type Series, jobPath } from "../api";
-import { CAUSES, Causes } from "../causes";
+import { CAUSES, Causes, HUES } from "../causes";
 import { Chosen } from "../chosen";
 import { bytes, duration, perSecond, rows } from "../format";
 import { Graph } from "../graph";
@@ -91,7 +91,7 @@ function summed(series: Series, names: string[]): Line[] {
   const lines = Object.keys(CAUSES).map((cause) => {
     const known = names.map((one) => series.groups[one]![`spent_${cause}`] ?? []);
     const values = series.at.map((_, at) => known.reduce((sum, one) => sum + (one[at] ?? 0), 0));
-    return { label: cause, values, weight: values.slice(-60).reduce((sum, one) => sum + one, 0) };
+    return { label: cause, hue: HUES[cause], values, weight: values.slice(-60).reduce((sum, one) => sum + one, 0) };
   });
   const largest = lines.filter((one) => one.weight > 0).sort((a, b) => b.weight - a.weight);
   return largest.slice(0, LARGEST);

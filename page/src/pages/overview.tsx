@@ -17,7 +17,7 @@ function Findings({ found }: { found: Finding[] }) {
   return (
     <>
       <span class={`finding ${first.level} ${open ? "" : "one-line"}`} title={first.text}>
-        {first.text}
+        {open ? first.text : first.text.split(". To try: ")[0]}
       </span>
       {open &&
         others.map((one) => (

@@ -137,8 +137,9 @@ class History:
         self._at[place] = now
         values = {one.name: _of_group(one, pulse.rates) for one in pulse.job.groups}
         values[_ALL] = _of_job(pulse)
-        for name in values.keys() - self._groups.keys():
-            self._groups[name] = np.full((self._points, len(NUMBERS)), np.nan)
+        for name in values:
+            if name not in self._groups:
+                self._groups[name] = np.full((self._points, len(NUMBERS)), np.nan)
         for name, kept in self._groups.items():
             kept[place] = values.get(name, np.nan)
         self._count += 1
