@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ from support.engines import wait_until
 ROOT = Path(__file__).parents[1]
 ALL = ROOT / "page" / "build" / "pictures"
 IMAGES = ROOT / "docs" / "images"
-SHOWN = ("overview-light", "job-dark", "job-light", "matches-light", "journal-light")
-SECONDS = 60
+SHOWN = ("overview-light", "job-light", "matches-light", "programs-dark")
+SECONDS = 40
 
 MORE = """
 raising = ms.Pattern("raising").begin("low", "amount < 5").followed_by("high", "amount > low.amount + 40")
@@ -85,7 +86,7 @@ def checkpoints(page: Page) -> None:
 
 
 def state(page: Page) -> None:
-    button("minutes")(page)
+    button("raises")(page)  # that of a window cannot be shown by key
     button("Show state")(page)
     expect(page.locator("table.rows")).to_be_visible()
 
@@ -142,20 +143,26 @@ def main() -> None:
         engine.deploy(FLOW + MORE.replace("{program}", str(program)))
         wait_until(lambda: engine.job()["state"] == "running")
         engine.send('{"shop": "shop-2", "amount": "ten"}\n{"shop": "shop-2"\n', "scanner")
-        busy(engine)
-        with chromium() as browser:
-            for scheme in ("light", "dark"):
-                pictures(browser, engine, scheme, wanted)
+        ended = threading.Event()
+        sending = threading.Thread(target=send_orders, args=(engine, ended))
+        sending.start()
+        try:
+            ended.wait(SECONDS)  # so that plots have something to show
+            with chromium() as browser:
+                for scheme in ("light", "dark"):
+                    pictures(browser, engine, scheme, wanted)
+        finally:
+            ended.set()
+            sending.join()
 
 
-def busy(engine: EngineProcess) -> None:
-    """Send orders for a while, some seconds more than others."""
-    first, begun = 0, time.monotonic()
-    while time.monotonic() < begun + SECONDS:
-        count = 200 + 100 * (int(time.monotonic()) % 7)
+def send_orders(engine: EngineProcess, ended: threading.Event) -> None:
+    """Send orders, some seconds more than others."""
+    first = 0
+    while not ended.wait(0.5):
+        count = 100 + 50 * (int(time.monotonic()) % 7)
         engine.send(orders(count, first, seconds=1), "till", first)
         first += count
-        time.sleep(0.5)
 
 
 def pictures(browser: Browser, engine: EngineProcess, scheme: str, wanted: list[str]) -> None:
@@ -193,7 +200,7 @@ def go(page: Page, path: str) -> None:
 
 
 def save(page: Page, name: str) -> None:
-    page.wait_for_timeout(1500)  # plots and numbers come with the next event
+    page.wait_for_timeout(1000)  # plots and numbers come with the next event
     file = ALL / f"{name}.png"
     page.screenshot(path=file, animations="disabled")
     shrink(file)

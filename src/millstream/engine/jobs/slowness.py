@@ -28,7 +28,7 @@ _WHAT: Final = {
         "it ends with the switch: see how far that is",
     ),
     "running": (
-        "Spark's own work (reading rows, SQL, shuffles, starting tasks) takes",
+        "Spark's own work takes",
         "give Spark more cores, filter rows before stages that are costly, or let a batch have more "
         "rows",
     ),
