@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.spark.batch_clock import CAUSES
-from millstream.spark.run.query import GroupStatistics
+from millstream.spark.session.session import cores
 from millstream.testing import flow_test
 from support.actions import PYTHON, SDK
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = pytest.mark.spark
 
 BEGIN = datetime(2026, 3, 8, 14, tzinfo=UTC)
 ECHO = f"""#!{PYTHON} -S
@@ -29,7 +30,7 @@ while (m := action.read_message()) is not None:
 
 
 def step(seen: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    time.sleep(0.002)  # so long that nothing else can be the cause
+    time.sleep(0.002)  # a step takes no less
     return seen + 1, {"k": row["k"], "at": row["at"], "seen": seen + 1}
 
 
@@ -53,7 +54,7 @@ def flow(program: Path) -> ms.Flow:
 
 
 def test_tasks_report_what_their_time_goes_into_and_the_programs_that_they_keep(
-    tmp_path: Path,
+    tmp_path: Path, spark: SparkSession
 ) -> None:
     program = tmp_path / "echo"
     program.write_text(ECHO)
@@ -71,14 +72,10 @@ def test_tasks_report_what_their_time_goes_into_and_the_programs_that_they_keep(
         groups = {one.name: one for one in t._run.statistics().groups}
     assert all(set(one.spent) <= set(CAUSES) for one in groups.values())
     # 400 calls of 2 ms, by as many tasks as run at once
-    assert largest(groups["counts"], "python", "running", "state", "staging") == "python"
+    assert groups["counts"].spent["python"] >= 0.79 / cores(spark)
     assert groups["matches"].spent["matching"] > 0
     assert groups["matches"].spent["staging"] > 0
     assert groups["said"].spent["programs"] > 0
     (*programs,) = groups["said"].programs
     assert sum(one.rows for one in programs) == 400
     assert {(one.stage, one.failed) for one in programs} == {("echo", 0)}
-
-
-def largest(group: GroupStatistics, *causes: str) -> str:
-    return max(causes, key=lambda cause: group.spent.get(cause, 0.0))
