@@ -70,7 +70,7 @@ def _parsed(ddl: str) -> StructType:
     """Return columns as Spark has them: it is asked once, and not for each batch."""
     from pyspark.sql.types import StructType
 
-    return StructType.fromDDL(ddl)
+    return StructType.fromDDL(ddl)  # type: ignore[return-value]
 
 
 # dead letters

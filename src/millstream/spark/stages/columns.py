@@ -31,7 +31,7 @@ def marked(frame: DataFrame) -> tuple[str, ...]:
 
 def delay(frame: DataFrame) -> int:
     """Return how far the watermark of a frame stays behind its rows, in milliseconds."""
-    return max(field.metadata.get(WATERMARK, 0) for field in frame.schema.fields)
+    return max(int(field.metadata.get(WATERMARK, 0)) for field in frame.schema.fields)
 
 
 def unmarked(name: str) -> Column:
