@@ -126,6 +126,20 @@ def test_random_expressions_are_what_spark_computes(spark, seed):
     assert "\n".join(differences(spark, seed, 150)) == ""
 
 
+def test_what_would_fail_beside_a_null_fails_where_spark_fails(spark):
+    """Beside a null of the text nothing is computed, and a division asks for its divisor first."""
+    fails, event = "element_at(list, 1)", {field.name: None for field in SCHEMA} | {"list": []}
+    forms = ("{} + {}", "{} = {}", "{} / {}", "{} % {}", "{} div {}", "pmod({}, {})", "{} < {}")
+    others = ("null", "cast(null as int)", "i")
+    texts = [form.format(fails, other) for form in forms for other in others]
+    texts += [form.format("i", fails) for form in forms]
+    texts += [f"case {fails} when null then 1 else 2 end", f"try_add({fails}, null)"]
+    table = frame(spark, [event])
+    theirs = {text: passes(table, text) for text in texts}
+    assert {text: computed(text, [event])[0] is not FAILED for text in texts} == theirs
+    assert set(theirs.values()) == {True, False}
+
+
 # Complex events
 
 A_B = Pattern("p").begin("a", "x = 1").followed_by("b", "x = 2").within("1 minute")

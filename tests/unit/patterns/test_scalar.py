@@ -98,6 +98,11 @@ NOON = datetime(2026, 11, 16, 12, 30, 15, 250000, tzinfo=UTC)
         ("if(i > 1, d, i)", {"i": 1, "d": 0.5}, 1.0),
         ("nullif(s, '')", {"s": ""}, None),
         ("nvl2(i, 'yes', 'no')", {"i": None}, "no"),
+        # beside a null of the text nothing is computed, and a divisor is asked for first
+        ("element_at(some, 1) + cast(null as int)", {"some": []}, None),
+        ("case element_at(some, 1) when null then 1 else 2 end", {"some": []}, 2),
+        ("element_at(some, 1) / i", {"some": [], "i": None}, None),
+        ("i + element_at(some, 1)", {"some": [], "i": None}, None),
     ],
 )
 def test_an_expression_is_what_spark_computes(sql, row, expected):
@@ -117,6 +122,8 @@ def test_an_expression_is_what_spark_computes(sql, row, expected):
         ("cast(s as int)", {"s": "1.5"}, ValueError),
         ("cast(d as int)", {"d": 1e10}, OverflowError),
         ("some[5]", {"some": [1]}, ValueError),
+        ("element_at(some, 1) + i", {"some": [], "i": None}, ValueError),
+        ("i / element_at(some, 1)", {"some": [], "i": None}, ValueError),
     ],
 )
 def test_what_fails_in_spark_fails(sql, row, error):

@@ -14,7 +14,7 @@ from millstream.patterns import typed
 from millstream.patterns.history import Value
 from millstream.patterns.scalar import arithmetic
 from millstream.patterns.scalar.calling import arguments, constant, given, nullable, strict
-from millstream.patterns.scalar.codes import Build, Code, Writer
+from millstream.patterns.scalar.codes import Build, Code, Writer, divided
 
 _Whole = Callable[[Value], int]
 
@@ -153,7 +153,7 @@ def _modulus(writer: Writer, tree: exp.Expr) -> Code:
     if None not in kinds and not all(kind in typed.BITS for kind in kinds):
         raise writer.refused(tree, "takes pmod() of what are no whole numbers")
     kind = None if None in kinds or not kinds else arithmetic.common(kinds[0], kinds[-1])
-    return writer.call(modulus, kind, *codes)
+    return divided(writer.call(modulus, kind, *codes), *codes)
 
 
 def _bitwise(combine: Callable[..., Value]) -> Build:

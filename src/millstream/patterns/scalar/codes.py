@@ -14,7 +14,7 @@ else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -178,8 +178,17 @@ class Writer:
 
 
 def asked(*codes: Code) -> tuple[Source, ...]:
-    """Return what holds if none of several values is null."""
-    return tuple(dict.fromkeys(one for code in codes for one in code.when))
+    """Return what holds if none of several values is null.
+
+    Beside a null of the text itself nothing is computed, so nothing fails, as in Spark.
+    """
+    found = tuple(dict.fromkeys(one for code in codes for one in code.when))
+    return NULL.when if NULL.when[0] in found else found
+
+
+def divided(code: Code, left: Code, right: Code) -> Code:
+    """Return a division that asks for its divisor first, as Spark does: the other may fail."""
+    return replace(code, when=asked(right, left))
 
 
 def compiled(name: str, parameters: str, body: Sequence[Source], writer: Writer) -> Any:

@@ -14,7 +14,7 @@ from millstream.patterns import literals, typed
 from millstream.patterns.history import Value
 from millstream.patterns.scalar import arithmetic
 from millstream.patterns.scalar.casts import converted
-from millstream.patterns.scalar.codes import NULL, Build, Code, Source, Writer, asked
+from millstream.patterns.scalar.codes import NULL, Build, Code, Source, Writer, asked, divided
 
 #: How values of these types are compared by Python as they are by Spark.
 _EXACT: Final = ("string", "boolean", "timestamp", "timestamp_ntz", "date", "binary", "interval")
@@ -223,7 +223,8 @@ def calculated(writer: Writer, sign: str, left: Code, right: Code, tree: exp.Exp
         return Code("None", kind, ("False",))
     if left.type is None or right.type is None:
         left, right = untyped(writer, left), untyped(writer, right)
-        return writer.call(arithmetic.UNTYPED[sign], None, left, right)
+        found = writer.call(arithmetic.UNTYPED[sign], None, left, right)
+        return divided(found, left, right) if sign in "/%" else found
     if arithmetic.numeric(left.type) and arithmetic.numeric(right.type):
         return _number(writer, sign, left, right)
     return _time(writer, sign, left, right, tree)
@@ -242,7 +243,7 @@ def _number(writer: Writer, sign: str, left: Code, right: Code) -> Code:
     assert left.type is not None
     assert right.type is not None
     kind = arithmetic.result(sign, left.type, right.type)
-    when = asked(left, right)
+    when = asked(right, left) if sign in "/%" else asked(left, right)
     if typed.is_decimal(kind):
         found = writer.call(arithmetic.DECIMAL[sign], kind, left, right)
         return Code(f"{writer.name(arithmetic.fitting(kind))}({found.source})", kind, when)
@@ -342,7 +343,7 @@ def _quotient(writer: Writer, tree: exp.IntDiv) -> Code:
     for one in (left, right):
         if one.type not in (None, "void", *typed.BITS) and not typed.is_decimal(one.type):
             raise writer.refused(tree, f"divides a {one.type} with div")
-    found = writer.call(arithmetic.quotient, "bigint", left, right)
+    found = divided(writer.call(arithmetic.quotient, "bigint", left, right), left, right)
     return Code(
         f"{writer.name(arithmetic.fitting('bigint'))}({found.source})", "bigint", found.when
     )
