@@ -187,7 +187,8 @@ def reluctant_patterns(draw) -> Pattern:
 def shared_patterns(draw) -> Pattern:
     """Return a pattern of which an event often moves all runs of a state in one way."""
     pattern = Pattern().begin("a", draw(st.sampled_from(PLAIN)))
-    pattern = draw(st.sampled_from([pattern, pattern, pattern.one_or_more().greedy()]))
+    starts = [pattern, pattern.one_or_more().greedy(), pattern.times(2).optional().greedy()]
+    pattern = draw(st.sampled_from([pattern, *starts]))
     for name in "bcd"[: draw(st.integers(0, 3))]:
         how = draw(st.sampled_from(["next", "followed_by", "followed_by", "not_followed_by"]))
         pattern = getattr(pattern, how)(name, draw(st.sampled_from(PLAIN)))
@@ -197,8 +198,15 @@ def shared_patterns(draw) -> Pattern:
         loop = draw(st.sampled_from(loops)).greedy()
         inner = draw(st.sampled_from([loop, loop.consecutive()]))
         pattern = draw(st.sampled_from([pattern, pattern, inner]))
+    if all(block.nullable for block in pattern.blocks):
+        pattern = pattern.followed_by("z", draw(st.sampled_from(PLAIN)))
     waits = any(block.negated for block in ending(pattern))
-    if draw(st.booleans()) or waits:
+    skips = [pattern, pattern.skip_to_next(), pattern.skip_past_last()]
+    for block in pattern.blocks[1:]:
+        if block.name and not block.negated:
+            skips += [pattern.skip_to_first(block.name), pattern.skip_to_last(block.name)]
+    pattern = draw(st.sampled_from(skips))
+    if draw(st.booleans()) or waits or pattern.skip.kind != "none":
         pattern = pattern.within(f"{draw(st.integers(2, 12))} seconds")
     if draw(st.integers(0, 6)) == 0:
         pattern = pattern.halt(draw(st.sampled_from(PLAIN)))

@@ -13,7 +13,7 @@ from millstream.patterns import picture
 from millstream.patterns.automaton import END, Automaton, Edge
 from millstream.patterns.merging import merged
 from millstream.patterns.picture import span
-from millstream.patterns.sharing import shares
+from millstream.patterns.sharing import why_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,11 @@ def _lines(automaton: Automaton) -> Iterator[str]:
         notes += [f"for {span(state.patience)} at most"] if state.patience is not None else []
         yield from _state_lines(automaton, ", ".join([title, *notes]), state.edges)
     if not automaton.prefers:
+        why = why_apart(merged(automaton))
         yield (
             "an event moves all runs in a state at once"
-            if shares(merged(automaton))
-            else ("an event is tried on each run that waits for it")
+            if why is None
+            else f"an event is tried on each run that waits for it: {why}"
         )
     yield from (f"warning: {warning}" for warning in automaton.warnings)
 

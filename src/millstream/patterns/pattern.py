@@ -316,7 +316,7 @@ class Pattern:
         from millstream.patterns.sharing import shares
 
         try:
-            return shares(compile_pattern(self))
+            return shares(compile_pattern(self), late=self.late)
         except errors.FlowError:
             return False  # it is refused where its columns are known
 

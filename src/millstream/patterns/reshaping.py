@@ -192,7 +192,10 @@ class _Columns:
                 runs.setdefault(row[layout.KEY], []).append(self._run(row, reals))
         held: dict[int, list[Match]] = {}
         for row in self.shard.held.tolist():
-            link = self._link(row[layout.M_NODE])
+            if row[layout.M_LENGTH] == 0:
+                link, _ = self._forward(row[layout.M_NODE], row[layout.M_STARTED_AT])
+            else:
+                link = self._link(row[layout.M_NODE])
             match = Match(_history(link), row[layout.M_AT], row[layout.M_ENDED])
             held.setdefault(row[layout.M_KEY], []).append(match)
         found = {}
@@ -214,8 +217,13 @@ class _Columns:
                 continue
             times[self._first(node)] = started_at
             times[self.nodes[node][layout.EVENT]] = last_at
-        for node, started_at in held[:, (layout.M_NODE, layout.M_STARTED_AT)].tolist():
-            times[self._first(node)] = started_at
+        for node, length, started_at in held[
+            :, (layout.M_NODE, layout.M_LENGTH, layout.M_STARTED_AT)
+        ].tolist():
+            if length == 0:
+                times.setdefault(self.nodes[node][layout.EVENT], started_at)
+            else:
+                times[self._first(node)] = started_at
         return times
 
     def _first(self, node: int) -> int:

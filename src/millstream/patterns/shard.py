@@ -8,7 +8,7 @@ remembers. All of it is compressed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,8 +23,9 @@ from millstream.patterns.kernel import layout
 from millstream.patterns.kernel.forking import match_forking
 from millstream.patterns.kernel.matches import mark_reachable, unroll
 from millstream.patterns.kernel.preferring import match_preferring
-from millstream.patterns.kernel.records import Carried, Events, Outcome, Table
+from millstream.patterns.kernel.records import Carried, Events, Outcome, Rules, Table
 from millstream.patterns.kernel.sharing import match_sharing
+from millstream.patterns.kernel.skipping import match_skipping
 from millstream.patterns.tables import Tables
 
 #: What the bytes of a shard begin with: a mark and the version of what follows.
@@ -93,18 +94,19 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
         numbers=numbers,
         base=len(shard.numbers),
     )
-    runs = texts.entered(_by_start(shard.runs) if tables.shares else shard.runs)
+    runs, held = texts.entered(shard.runs), shard.held
+    if tables.shares:
+        runs = _by_start(runs, layout.LENGTH, layout.START, layout.KEY)
+        held = _by_start(held, layout.M_LENGTH, layout.M_START, layout.M_KEY)
     carried = Carried(
         runs,
         ends_of(runs[:, layout.KEY], len(ends)),
-        shard.held,
-        ends_of(shard.held[:, layout.M_KEY], len(ends)),
+        held,
+        ends_of(held[:, layout.M_KEY], len(ends)),
         _roomy(shard.nodes),
         len(shard.nodes),
     )
-    match = match_sharing if tables.shares else match_forking
-    match = match_preferring if tables.prefers else match
-    outcome = match(tables.rules, events, carried, watermark)
+    outcome = _kernel(tables)(tables.rules, events, carried, watermark)
     rows = Rows(shard.rows, batch.rows, order)
     results = found_of(outcome, keys, rows)
     kept = _kept(outcome, keys, rows, numbers)
@@ -112,11 +114,23 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
     return Shard(*kept, words, shard.sequence + len(batch)), results
 
 
-def _by_start(runs: Table) -> Table:
-    """Return runs by key and start: those that an earlier release kept are in another order."""
-    if not (runs[:, layout.LENGTH] > 0).any():
-        return runs
-    return runs[np.lexsort((runs[:, layout.START], runs[:, layout.KEY]))]
+def _kernel(tables: Tables) -> Callable[[Rules, Events, Carried, int], Outcome]:
+    """Return the way to match."""
+    if tables.prefers:
+        return match_preferring
+    if not tables.shares:
+        return match_forking
+    return match_skipping if tables.rules.settings[layout.SKIP] else match_sharing
+
+
+def _by_start(table: Table, length: int, start: int, key: int) -> Table:
+    """Return runs, or matches, by key and start.
+
+    Those with a length were moved one by one, by an earlier release, and are in another order.
+    """
+    if not (table[:, length] > 0).any():
+        return table
+    return table[np.lexsort((table[:, start], table[:, key]))]
 
 
 def by_key(shard: Shard, batch: Batch) -> tuple[pa.Array, Numbers]:
@@ -231,12 +245,14 @@ class Rows:
     def take(self, places: Numbers) -> pa.Table:
         """Return rows by their places, in that order."""
         base = len(self.old)
-        moved = places.copy()
-        new = places >= base
         if not base:
             return self.new.take(pa.array(self.order[places]))
+        whole = pa.concat_tables([self.old, self.new.cast(self.old.schema)])
+        moved, new = places.copy(), places >= base
         moved[new] = self.order[places[new] - base] + base
-        return pa.concat_tables([self.old, self.new.cast(self.old.schema)]).take(pa.array(moved))
+        if len(moved) == len(whole) and (np.diff(moved) == 1).all():
+            return whole.combine_chunks()
+        return whole.take(pa.array(moved))
 
 
 def found_of(outcome: Outcome, keys: pa.Array, rows: Rows) -> Found:

@@ -119,7 +119,7 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
         settings=_settings(automaton, late, layout.REGISTERS + len(registers) + extra),
     )
     prefers, forgetful = automaton.prefers, _forgetful(automaton)
-    return Tables(rules, kinds, tuple(texts), prefers, forgetful, shares(automaton))
+    return Tables(rules, kinds, tuple(texts), prefers, forgetful, shares(automaton, late=late))
 
 
 def _forgetful(automaton: Automaton) -> bool:

@@ -24,12 +24,13 @@ _CLAUSE = """
 def warm() -> None:
     """Match a pattern of each kind over two events.
 
-    Run by run, with shared runs, by preference, and by a table.
+    Run by run, with shared runs, also such that are skipped, by preference, and by a table.
     """
     limits = ("", "WITHIN INTERVAL '1' MINUTE")
     clauses = [read(_CLAUSE.format(limit), _EVENTS)[1].automaton for limit in limits]
     begun = Pattern("warm").begin("a", "n = 1").within("1 minute")
     patterns = [begun.followed_by("b", condition) for condition in ("n = 2", "n > a.n")]
+    patterns.append(patterns[0].skip_past_last())
     for automaton in (*(compile_pattern(one, _EVENTS) for one in patterns), *clauses):
         made = matcher(automaton, [pa.int64()] * len(automaton.values))
         values = [pa.array([1, 2], pa.int64())] * len(automaton.values)

@@ -25,21 +25,43 @@ def test_the_text_says_what_leads_where():
         "│  └─ (pass over) ──▶ 1   if not (delay > first.delay)",
         "├─ 2   waits for the time to pass, matches when its time is up",
         "│  └─ (pass over) ──▶ 2   if not (delay <= 0)",
-        "an event is tried on each run that waits for it",
+        "an event is tried on each run that waits for it: a condition looks at the run",
     ]
 
 
 def test_the_text_says_what_an_event_costs():
     pattern = Pattern().begin("a", "x = 1").followed_by("b", "x = 2").one_or_more().greedy()
     shared = "an event moves all runs in a state at once"
-    assert shared in pattern.followed_by("c", "x = 3").explain().text
-    for other in (
-        pattern.followed_by("c", "x > a.x"),
-        pattern.followed_by_any("c", "x = 3").followed_by("d", "x = 4"),
-        pattern.followed_by("c", "x = 3", within="1 minute"),
-        pattern.followed_by("c", "x = 3").within("1 hour").skip_past_last(),
+    whole = pattern.followed_by("c", "x = 3").within("1 hour")
+    for one in (whole, whole.skip_to_next(), whole.skip_past_last(), whole.skip_to_last("b")):
+        assert shared in one.explain().text
+    for other, why in (
+        (pattern.followed_by("c", "x > a.x"), "a condition looks at the run"),
+        (
+            pattern.followed_by_any("c", "x = 3").followed_by("d", "x = 4"),
+            "an event may lead a run to two states",
+        ),
+        (pattern.followed_by("c", "x = 3", within="1 minute"), "a block has a limit of its own"),
+        (whole.singleton(), "it is a singleton"),
+        (whole.skip_to_first("a"), "skip to first of a may drop nothing"),
     ):
-        assert shared not in other.explain().text
+        assert f"each run that waits for it: {why}" in other.explain().text
+
+
+def test_a_skip_is_shared_where_every_match_has_the_block_behind_its_first_event():
+    begun = Pattern().begin("a", "x = 1").followed_by("b", "x = 2").one_or_more().greedy()
+    optional = begun.optional().followed_by("c", "x = 3").within("1 hour")
+    assert begun.followed_by("c", "x = 3").within("1 hour").skip_to_first("b").shared
+    assert not optional.skip_to_first("b").shared
+    assert optional.skip_to_first("c").shared
+
+
+def test_a_skip_with_late_runs_is_shared_where_no_run_goes_on_behind_its_match():
+    ends = Pattern().begin("a", "x = 1").followed_by("b", "x = 2").within("1 hour").skip_past_last()
+    goes_on = ends.one_or_more().greedy()
+    assert ends.timeouts().shared
+    assert goes_on.shared
+    assert not goes_on.timeouts().shared
 
 
 def test_an_explanation_prints_itself_and_its_warnings():

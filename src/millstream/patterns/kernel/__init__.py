@@ -1,10 +1,10 @@
 """The kernel: the automaton over columns, for all keys of a shard at once, compiled by numba.
 
 It does what automaton.py does, run by run, on arrays of whole numbers. `layout` names their
-columns, `records` says which arrays go together. There are four ways to match: `forking` follows
-every way that a run can take, `sharing` moves all runs of a state at once, `preferring` (SQL) keeps
-the runs in the order of preference, and `whole` (SQL) fills a table of rows and states. They are
-made of the same parts:
+columns, `records` says which arrays go together. There are five ways to match: `forking` follows
+every way that a run can take, `sharing` moves all runs of a state at once, `skipping` does so where
+matches drop runs, `preferring` (SQL) keeps the runs in the order of preference, and `whole` (SQL)
+fills a table of rows and states. They are made of the same parts:
 
     opcodes, machine   programs of a stack machine: the tests that look at a run's history
     registers          what a run remembers of the events that it took

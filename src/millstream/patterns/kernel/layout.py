@@ -38,8 +38,10 @@ EVENT, BLOCK, BEFORE_NODE, NODE_WIDTH = range(4)
 
 # Leaves: the first node of a run, its start, the leaf above it in its group, and the next one of
 # its group. Of the leaf that stands for a group: the last one of the group, the node that ends the
-# histories of all, and their state.
+# histories of all, and their state. With a skip, which needs no lists, L_AT and L_ENDED are in their
+# place: when the matches of a group were complete, and by which event.
 L_NODE, L_START, L_STARTED_AT, L_ABOVE, L_NEXT, L_LAST, L_END, L_STATE, LEAF_WIDTH = range(9)
+L_AT, L_ENDED = L_NEXT, L_LAST
 
 # Registers. Beside a register is where an average keeps its count, where a first notes that there
 # has been one, or the register that a last which lies back takes over from.
@@ -69,7 +71,9 @@ C_FIRST, C_RUNS, C_FIRST_HELD, C_PLACE, C_PLACE_END, C_DECIDED, C_TURN = range(1
 # Sharing: the leaves of this key, the first whose time is not up, and the one whose match is noted
 # next; C_PLACE is the state whose group is completed next.
 C_LEAVES, C_LEAF, C_MEMBER = range(23, 26)
-COUNTERS: Final = 26
+# Sharing with a skip: the first leaf that was not looked at for being late.
+C_LATE: Final = 26
+COUNTERS: Final = 27
 
 #: A moment, and the number of an event, that never comes.
 NEVER: Final = int64(2**62)

@@ -57,17 +57,22 @@ class Groups(NamedTuple):
 @entry
 def match_sharing(rules: Rules, events: Events, carried: Carried, watermark: int) -> Outcome:
     """Match the events of a shard, key after key."""
+    groups, work = new_groups(rules, carried), workspace(rules, carried)
+    while not match_keys(rules, events, carried, watermark, groups, work):
+        groups, work = larger_groups(groups, work), larger(work)
+    return outcome(work)
+
+
+@allocating
+def new_groups(rules: Rules, carried: Carried) -> Groups:
+    """Return groups without runs, with room for those of any key."""
     states = rules.states.shape[0]
-    groups = Groups(
-        np.empty((64 + carried.runs.shape[0], LEAF_WIDTH), np.int64),
+    return Groups(
+        np.empty((64 + carried.runs.shape[0] + carried.held.shape[0], LEAF_WIDTH), np.int64),
         np.full(states, -1, np.int64),
         np.full(states, -1, np.int64),
         np.full(states, -1, np.int64),
     )
-    work = workspace(rules, carried)
-    while not match_keys(rules, events, carried, watermark, groups, work):
-        groups, work = larger_groups(groups, work), larger(work)
-    return outcome(work)
 
 
 @allocating
@@ -174,18 +179,23 @@ def enter(carried: Carried, key: int, groups: Groups, work: Work) -> None:
     for state in range(groups.now.shape[0]):
         groups.after[state] = -1
     for at in range(first(carried.run_ends, key), carried.run_ends[key]):
-        run = carried.runs[at]
-        leaf = add_leaf(groups, work.counters, run[NODE], run[START], run[STARTED_AT])
-        if run[LENGTH] > 0:
-            turn_around(groups.leaves[leaf], run, work)
-            join(groups, leaf, run[STATE], work)
-        elif groups.after[run[STATE]] < 0:
-            groups.leaves[leaf, L_END] = end_of(work.nodes, run[NODE])
-            join(groups, leaf, run[STATE], work)
-        else:
-            unite(groups.leaves, groups.after[run[STATE]], leaf)
+        enter_run(carried.runs[at], groups, work)
     for state in range(groups.now.shape[0]):
         groups.now[state] = groups.after[state]
+
+
+@compiled
+def enter_run(run: Table, groups: Groups, work: Work) -> None:
+    """Bring in a run that was kept."""
+    leaf = add_leaf(groups, work.counters, run[NODE], run[START], run[STARTED_AT])
+    if run[LENGTH] > 0:
+        turn_around(groups.leaves[leaf], work)
+        join(groups, leaf, run[STATE], work)
+    elif groups.after[run[STATE]] < 0:
+        groups.leaves[leaf, L_END] = end_of(work.nodes, run[NODE])
+        join(groups, leaf, run[STATE], work)
+    else:
+        unite(groups.leaves, groups.after[run[STATE]], leaf)
 
 
 @compiled
@@ -201,9 +211,9 @@ def add_leaf(groups: Groups, counters: Table, node: int, start: int, started_at:
 
 
 @compiled
-def turn_around(leaf: Table, run: Table, work: Work) -> None:
+def turn_around(leaf: Table, work: Work) -> None:
     """Make a history that points forward of one that points back."""
-    node, after = run[NODE], int64(-1)
+    node, after = leaf[L_NODE], int64(-1)
     while node >= 0:
         made = add_node(work, work.nodes[node, EVENT], work.nodes[node, BLOCK])
         work.nodes[made, BEFORE_NODE] = after
@@ -229,16 +239,22 @@ def leave(key: int, watermark: int, groups: Groups, work: Work) -> None:
         state = leaves[standing_for(leaves, leaf), L_STATE]
         if state == ENDED or watermark >= FOREVER:
             continue
-        run = work.runs_left[counters[C_RUNS_LEFT]]
-        counters[C_RUNS_LEFT] += 1
-        for column in range(run.shape[0]):
-            run[column] = 0
-        run[STATE], run[NODE], run[KEY] = state, leaves[leaf, L_NODE], key
-        run[START], run[STARTED_AT] = leaves[leaf, L_START], leaves[leaf, L_STARTED_AT]
-        run[LAST_AT] = run[STARTED_AT]
+        leave_run(leaves[leaf], state, key, work)
     counters[C_LEAF], counters[C_LEAVES] = 0, 0
     for state in range(groups.now.shape[0]):
         groups.now[state] = -1
+
+
+@compiled
+def leave_run(leaf: Table, state: int, key: int, work: Work) -> None:
+    """Write a run that is kept."""
+    run = work.runs_left[work.counters[C_RUNS_LEFT]]
+    work.counters[C_RUNS_LEFT] += 1
+    for column in range(run.shape[0]):
+        run[column] = 0
+    run[STATE], run[NODE], run[KEY] = state, leaf[L_NODE], key
+    run[START], run[STARTED_AT] = leaf[L_START], leaf[L_STARTED_AT]
+    run[LAST_AT] = run[STARTED_AT]
 
 
 # Groups
@@ -468,5 +484,6 @@ def end_run(
     if noted and pending != 1 and rules.settings[LATE_WANTED] == 1:
         noted = complete(events, -1, -1, leaf, at, 1, key, work)
     if not noted:
+        counters[C_WANTED] += counters[C_NODES] - nodes + counters[C_FOUND] - found
         counters[C_FOUND], counters[C_NODES] = found, nodes
     return noted
