@@ -203,12 +203,12 @@ def by_runs(runs: int, *, touched: int) -> dict[str, Any]:
     }
 
 
-def by_moved(runs: int, count: int, turns: int) -> dict[str, Any]:
+def by_moved(runs: int, count: int, turns: int, pattern: Pattern = LOOP) -> dict[str, Any]:
     """Return the cost per event with runs of one key that all take every event.
 
     The state that is handed from batch to batch is part of it; there are no matches.
     """
-    automaton = compile_pattern(LOOP)
+    automaton = compile_pattern(pattern)
     made = matcher(automaton, [])
     rows = table(np.concatenate([np.ones(runs, np.int64), np.full(count, 2)]))
     empty = made.empty(pa.int64(), rows.schema)
@@ -292,7 +292,12 @@ def main() -> None:
         (100_000, 100),
     ]
     runs = [by_runs(runs, touched=some) for runs, some in touching]
-    moved = [by_moved(runs, 200_000, given.turns) for runs in (1, 100, 1000, 10_000, 100_000)]
+    by_moved(1, BATCH, 1)
+    counts = (1, 100, 1000, 10_000, 100_000)
+    moved = [by_moved(runs, 200_000, given.turns) for runs in counts]
+    skipping = LOOP.skip_past_last()
+    by_moved(1, BATCH, 1, skipping)
+    skipped = [by_moved(runs, 200_000, given.turns, skipping) for runs in counts]
     waiting = [by_state(runs, BATCH) for runs in (1, 100, 10_000, 1_000_000)]
     whole = [by_rows(1_000_000, given.turns, batch=batch) for batch in (True, False)]
     results = {
@@ -300,9 +305,11 @@ def main() -> None:
         "by_keys": keys,
         "by_runs": runs,
         "by_moved": moved,
+        "by_moved_with_a_skip": skipped,
         "by_waiting": waiting,
         "by_rows": whole,
         "moved_flat": flat(moved),
+        "moved_with_a_skip_flat": flat(skipped),
         "waiting_flat": flat(waiting),
     }
     save("patterns_bare", {"turns": given.turns, "events": given.events, "batch": BATCH}, results)
@@ -337,9 +344,12 @@ def main() -> None:
         shown,
     )
     show(
-        "by runs of one key that take every event, in seconds of the processor",
-        ["runs", "µs per event"],
-        [[one["runs"], one["us_per_event"]] for one in moved],
+        f"by runs of one key that take every event, in seconds of the processor: {flat(moved)} times at most",
+        ["runs", "µs per event", "with a skip"],
+        [
+            [one["runs"], one["us_per_event"], other["us_per_event"]]
+            for one, other in zip(moved, skipped, strict=True)
+        ],
     )
     show(
         f"by waiting runs, state handed over as bytes: {flat(waiting)} times at most",

@@ -1,23 +1,26 @@
-"""Made-up events for patterns, the same every time, as CSV files.
+"""Made-up events for patterns, the same every time, as files and as a journal.
 
 Event n happens n milliseconds after the start, so no two have the same time, and the same number of
 events covers the same time whatever the size of the stream: 1,000 a second. They arrive up to two
 seconds out of order, on two lanes. The lanes are there as one file each, which is how Flink reads
 them (in order, one reader for each), and cut into parts of equal size, which is how Spark reads
-them (two parts a batch). The last event of each lane is a day later: then everything before is
-certain.
+them (two parts a batch), as CSV or Parquet. A journal has them in the order of their arrival. The
+last event of each lane is a day later: then everything before is certain.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-from benchmarks.events import _mixed
+import pyarrow.parquet
+from benchmarks.events import _mixed, fill_journal
 
+FORMS = ("csv", "parquet", "journal")
 DDL = "key string, kind string, value double, at timestamp, n long"
 LATENESS_S = 5
 SHAKEN = 2_000
@@ -27,6 +30,17 @@ KINDS = "ABCDEFGHIJ"
 #: The kind of the event that ends a lane.
 LAST = "Z"
 LANES = 2
+#: How many rows a journal gets at a time.
+ENTRY = 10_000
+JOURNAL = pa.schema(
+    [
+        ("key", pa.string()),
+        ("kind", pa.string()),
+        ("value", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("n", pa.int64()),
+    ]
+)
 
 
 def table(events: int, keys: int) -> pa.Table:
@@ -55,11 +69,12 @@ def last(events: int, lane: int) -> pa.Table:
     )
 
 
-def write(place: Path, events: int, keys: int, rows_per_batch: int) -> None:
-    """Write the files: place/lanes/ and place/parts/."""
+def write(
+    place: Path, events: int, keys: int, rows_per_batch: int, forms: Sequence[str] = ("csv",)
+) -> None:
+    """Write the events for Flink, place/lanes/, and in some forms for us: place/csv/ and so on."""
     rows = table(events, keys)
     (place / "lanes").mkdir(parents=True)
-    (place / "parts").mkdir()
     half = rows_per_batch // LANES
     for lane in range(LANES):
         own = rows.take(pa.array(np.arange(lane, events, LANES)))
@@ -69,10 +84,24 @@ def write(place: Path, events: int, keys: int, rows_per_batch: int) -> None:
             part = own.slice(first, half)
             if first == firsts[-1]:
                 part = pa.concat_tables([part, last(events, lane)])
-            path = place / "parts" / f"part-{number:05}-{lane}.csv"
-            _csv(part, path)
-            # Spark's file source goes by time of change.
-            os.utime(path, (1_700_000_000 + number * LANES + lane,) * 2)
+            for form in forms:
+                if form != "journal":
+                    _part(part, place / form, form, number, lane)
+    if "journal" in forms:
+        whole = pa.concat_tables([rows, *(last(events, lane) for lane in range(LANES))])
+        whole = whole.cast(JOURNAL).combine_chunks()
+        fill_journal(place / "journal", iter(whole.to_batches()), entry=ENTRY, schema=JOURNAL)
+
+
+def _part(rows: pa.Table, folder: Path, form: str, number: int, lane: int) -> None:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"part-{number:05}-{lane}.{form}"
+    if form == "csv":
+        _csv(rows, path)
+    else:
+        pa.parquet.write_table(rows.cast(JOURNAL), path)
+    # Spark's file source goes by time of change.
+    os.utime(path, (1_700_000_000 + number * LANES + lane,) * 2)
 
 
 def _csv(rows: pa.Table, path: Path) -> None:

@@ -1,24 +1,27 @@
-"""A job of ours as a process of its own: one case over a stream of CSV files, its results as CSV files.
+"""A job of ours as a process of its own: one case over a stream of files or a journal.
 
-    python -m benchmarks.patterns_ours PARTS OUT CASE
-    python -m benchmarks.patterns_ours PARTS OUT --check CASE ...
+    python -m benchmarks.patterns_ours EVENTS OUT CASE --from csv|parquet|journal
+    python -m benchmarks.patterns_ours EVENTS OUT --check CASE ...
 
-With --check: the cases over the files as a batch, into OUT/CASE-pattern, and their MATCH_RECOGNIZE
+Over files it is `ms.match` with results as CSV files, over a journal a flow with results as Parquet
+files. With --check: the cases over the files as a batch, into OUT/CASE-pattern, and their MATCH_RECOGNIZE
 clauses, the text that Flink gets, into OUT/CASE-sql.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from functools import reduce
 from pathlib import Path
 
 from benchmarks.patterns_cases import CASES, Case
-from benchmarks.patterns_events import DDL, LANES, LAST, LATENESS_S
+from benchmarks.patterns_events import DDL, FORMS, LANES, LAST, LATENESS_S
 from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.streaming import StreamingQuery
 
 import millstream as ms
+from millstream.spark.flow_run import FlowRun, Options
 from millstream.spark.session.session import session
 
 CLAUSES = 3
@@ -26,20 +29,38 @@ CLAUSES = 3
 READING = {"quote": "", "multiLine": True}
 
 
-def stream(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
-    frame = (
-        spark.readStream.schema(DDL).options(**READING, maxFilesPerTrigger=LANES).csv(str(parts))
-    )
-    frame = frame.withWatermark("at", f"{LATENESS_S} seconds")
+def stream(spark: SparkSession, case: Case, form: str, events: Path, out: Path) -> StreamingQuery:
+    reader = spark.readStream.schema(DDL).option("maxFilesPerTrigger", LANES)
+    reader = reader.options(**READING) if form == "csv" else reader
+    frame = reader.format(form).load(str(events)).withWatermark("at", f"{LATENESS_S} seconds")
     # The event that ends the stream moves the watermark, below which Spark filters.
     frame = frame.where(f"({case.only}) OR kind = '{LAST}'") if case.only else frame
     found = ms.match(frame, case.what, key="key", emit=case.emit)
     writer = found.select(*case.columns).writeStream.format("csv").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(out.with_suffix(".checkpoint"))).start(str(out))
     query.awaitTermination()
-    out.with_suffix(".json").write_text(
-        json.dumps([dict(progress) for progress in query.recentProgress], default=str)
-    )
+    return query
+
+
+def journal(
+    spark: SparkSession, case: Case, rows_per_batch: int, events: Path, out: Path
+) -> StreamingQuery:
+    """Run a flow over a journal that is there: a link stands for it among those of the flow."""
+    flow = ms.Flow("bench")
+    rows = flow.source("events", ms.inbox(DDL), time="at", lateness=f"{LATENESS_S} seconds")
+    rows = rows.filter("chosen", case.only) if case.only else rows
+    rows.match("found", case.what, by="key", emit=case.emit).sink("out", ms.parquet(str(out)))
+    data = out.with_suffix(".checkpoint")
+    (data / "bench" / "journals").mkdir(parents=True)
+    (data / "bench" / "journals" / "events").symlink_to(events)
+    run = FlowRun(spark, flow, Options(data, out.parent, rows_per_batch))
+    try:
+        run.start()
+        run.wait()
+        (query,) = [one.query for one in run.queries.values() if one.query is not None]
+        return query
+    finally:
+        run.stop()
 
 
 def batch(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
@@ -65,11 +86,26 @@ def recognized(spark: SparkSession, case: Case, number: int) -> DataFrame:
 
 
 def main() -> None:
-    parts, out = Path(sys.argv[1]), Path(sys.argv[2])
-    names = [name for name in sys.argv[3:] if name != "--check"]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("events", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("case", nargs="+")
+    parser.add_argument("--from", dest="form", choices=FORMS, default="csv")
+    parser.add_argument("--rows-per-batch", type=int, default=2_000_000)
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args()
+    out: Path = given.out
     spark = session("benchmark", log=out.with_suffix(".log") / "spark.log")
-    for name in names:
-        (batch if "--check" in sys.argv else stream)(spark, CASES[name], parts, out)
+    for name in given.case:
+        if given.check:
+            batch(spark, CASES[name], given.events, out)
+            continue
+        if given.form == "journal":
+            query = journal(spark, CASES[name], given.rows_per_batch, given.events, out)
+        else:
+            query = stream(spark, CASES[name], given.form, given.events, out)
+        progress = [dict(one) for one in query.recentProgress]
+        out.with_suffix(".json").write_text(json.dumps(progress, default=str))
     spark.stop()
 
 

@@ -1,9 +1,14 @@
-"""Patterns on Spark beside Flink's MATCH_RECOGNIZE: the same files, cold processes in turn, equal matches.
+"""Patterns on Spark beside Flink's MATCH_RECOGNIZE: the same events, cold processes in turn, equal matches.
 
     python -m benchmarks.patterns_spark                    250,000 and 1 M events
     python -m benchmarks.patterns_spark --full             1 and 4 M events, the other patterns at 500,000 and 2 M
+    python -m benchmarks.patterns_spark --moderate --from csv,parquet,journal
+                                                           all patterns at 0.5 and 2 M events, some 25 minutes
     python -m benchmarks.patterns_spark --case kleene      one of the patterns
     python -m benchmarks.patterns_spark --alone            without Flink
+
+Flink reads CSV, whose reader comes with it. Ours also reads the same events as Parquet files and from
+a journal, in a flow: what that is beside Flink's CSV is what someone gets who has them in that form.
 
 Each run is a process that starts with nothing and ends with its results written. The slope between
 the two sizes is what an event costs once everything runs; both are given in seconds and in seconds
@@ -24,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
 from benchmarks import patterns_events, peers
 from benchmarks.common import folder, save, show
 from benchmarks.patterns_cases import CASES, Case, flink_events, flink_statements
@@ -33,6 +39,9 @@ from benchmarks.processes import Cost, cost_of
 ROOT = Path(__file__).parents[1]
 OURS, FLINK = "millstream", "flink"
 CHECKED = 100_000
+#: The patterns that --moderate measures, and the sizes of many at once, which Flink needs long for.
+MODERATE = ("sequence", "kleene", "negation", "many_keys", "many")
+MANY_SIZES = [100_000, 400_000]
 TYPES = {"key": pa.string(), "pattern": pa.string(), "total": pa.float64()}
 
 
@@ -56,15 +65,9 @@ class Runs:
 # One run
 
 
-def ours(case: Case, files: Path, out: Path) -> Cost:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.patterns_ours",
-        str(files / "parts"),
-        str(out),
-        case.name,
-    ]
+def ours(case: Case, form: str, rows_per_batch: int, files: Path, out: Path) -> Cost:
+    command = [sys.executable, "-m", "benchmarks.patterns_ours", str(files / form), str(out)]
+    command += [case.name, "--from", form, "--rows-per-batch", str(rows_per_batch)]
     return cost_of(command, log=out.with_suffix(".said"), cwd=ROOT)
 
 
@@ -88,7 +91,10 @@ def matches(case: Case, out: Path) -> pa.Table:
     convert = pa.csv.ConvertOptions(column_types=columns)
     written = [path for path in sorted(out.rglob("part-*")) if path.stat().st_size]
     tables = [pa.csv.read_csv(path, read_options=read, convert_options=convert) for path in written]
-    whole = pa.concat_tables(tables) if tables else pa.schema(list(columns.items())).empty_table()
+    flows = sorted(path for path in out.rglob("*.parquet") if not path.name.startswith("."))
+    schema = pa.schema(list(columns.items()))
+    tables += [pa.parquet.read_table(path, columns=list(columns)).cast(schema) for path in flows]
+    whole = pa.concat_tables(tables) if tables else schema.empty_table()
     return whole.sort_by([(name, "ascending") for name in columns]).combine_chunks()
 
 
@@ -116,28 +122,34 @@ def state_of(out: Path) -> dict[str, Any]:
 
 
 def measure(
-    case: Case, sizes: list[int], turns: int, rows_per_batch: int, *, alone: bool
+    case: Case, sizes: list[int], turns: int, rows_per_batch: int, forms: list[str], *, alone: bool
 ) -> dict[str, Any]:
-    """Return what a case takes, at each size, with ours and Flink in turn."""
+    """Return what a case takes, at each size, with ours in each form and Flink in turn."""
     found: dict[str, Any] = {"title": case.title, "keys": case.keys, "sizes": {}}
     for size in sizes:
         with folder("patterns") as place:
-            patterns_events.write(place, size, case.keys, rows_per_batch)
-            found["sizes"][size] = _at(case, place, turns, alone=alone)
+            patterns_events.write(place, size, case.keys, rows_per_batch, forms)
+            found["sizes"][size] = _at(case, place, turns, rows_per_batch, forms, alone=alone)
         _say(case, size, found["sizes"][size])
     if len(sizes) > 1:
         found["slope"] = slope(found["sizes"], sizes[0], sizes[-1])
     return found
 
 
-def _at(case: Case, place: Path, turns: int, *, alone: bool) -> dict[str, Any]:
-    systems = {OURS: Runs()} if alone else {OURS: Runs(), FLINK: Runs()}
+def _at(
+    case: Case, place: Path, turns: int, rows_per_batch: int, forms: list[str], *, alone: bool
+) -> dict[str, Any]:
+    systems = {f"{OURS} {form}": Runs() for form in forms}
+    systems |= {} if alone else {FLINK: Runs()}
     expected: pa.Table | None = None
     for turn in range(turns):
         for name, runs in systems.items():
-            out = place / f"{name}-{turn}"
-            runs.costs.append((ours if name == OURS else flink)(case, place, out))
-            if name == OURS:
+            out = place / f"{name.replace(' ', '-')}-{turn}"
+            if name == FLINK:
+                runs.costs.append(flink(case, place, out))
+            else:
+                form = name.removeprefix(f"{OURS} ")
+                runs.costs.append(ours(case, form, rows_per_batch, place, out))
                 runs.state = state_of(out)
             got = matches(case, out)
             if expected is not None and not got.equals(expected):
@@ -159,22 +171,27 @@ def _difference(expected: pa.Table, got: pa.Table) -> str:
 def slope(sizes: dict[int, Any], small: int, large: int) -> dict[str, Any]:
     """Return the events per second, and per second of the processor, between two sizes."""
     rates: dict[str, Any] = {}
-    for name in (OURS, FLINK):
-        if name in sizes[small]:
-            took = {
-                what: sizes[large][name][what] - sizes[small][name][what]
-                for what in ("seconds", "cpu_seconds")
-            }
-            rates[name] = {
-                "events_per_s": round((large - small) / max(0.01, took["seconds"])),
-                "events_per_cpu_s": round((large - small) / max(0.01, took["cpu_seconds"])),
-            }
-    if FLINK in rates:
-        rates["times"] = round(rates[OURS]["events_per_s"] / rates[FLINK]["events_per_s"], 2)
-        rates["times_by_cpu"] = round(
-            rates[OURS]["events_per_cpu_s"] / rates[FLINK]["events_per_cpu_s"], 2
+    for name in systems_of(sizes[small]):
+        took = {
+            what: sizes[large][name][what] - sizes[small][name][what]
+            for what in ("seconds", "cpu_seconds")
+        }
+        rates[name] = {
+            "events_per_s": round((large - small) / max(0.01, took["seconds"])),
+            "events_per_cpu_s": round((large - small) / max(0.01, took["cpu_seconds"])),
+        }
+    for name in rates if FLINK in rates else ():
+        for what, rate in (("times", "events_per_s"), ("times_by_cpu", "events_per_cpu_s")):
+            rates[name][what] = round(rates[name][rate] / rates[FLINK][rate], 2)
+        rates[name]["cold_times"] = round(
+            sizes[large][FLINK]["seconds"] / sizes[large][name]["seconds"], 2
         )
     return rates
+
+
+def systems_of(found: dict[str, Any]) -> list[str]:
+    """Return which systems were measured."""
+    return [name for name in found if name == FLINK or name.startswith(OURS)]
 
 
 def check(cases: list[Case], *, alone: bool) -> dict[str, Any]:
@@ -185,11 +202,12 @@ def check(cases: list[Case], *, alone: bool) -> dict[str, Any]:
             sys.executable,
             "-m",
             "benchmarks.patterns_ours",
-            str(place / "parts"),
+            str(place / "csv"),
             str(place / "out"),
+            *(case.name for case in cases),
             "--check",
         ]
-        cost_of([*command, *(case.name for case in cases)], log=place / "ours.said", cwd=ROOT)
+        cost_of(command, log=place / "ours.said", cwd=ROOT)
         if not alone:
             jobs = [
                 flink_statements(case, str(place / "out" / f"{case.name}-flink")) for case in cases
@@ -234,8 +252,7 @@ def _say(case: Case, size: int, found: dict[str, Any]) -> None:
             found[name]["peak_mb"],
             found[name]["runs"][-1]["load"],
         )
-        for name in (OURS, FLINK)
-        if name in found
+        for name in systems_of(found)
     ]
     title = f"{case.title}, {size:,} events, {case.keys:,} keys: {found['matches']:,} matches"
     show(title, ("system", "seconds", "CPU seconds", "peak MB", "load"), rows)
@@ -245,19 +262,18 @@ def _say_slopes(results: dict[str, Any]) -> None:
     rows = [
         (
             one["title"],
-            *(
-                f"{one['slope'][name]['events_per_s']:,}" if name in one["slope"] else "-"
-                for name in (OURS, FLINK)
-            ),
-            one["slope"].get("times", "-"),
-            one["slope"].get("times_by_cpu", "-"),
+            name,
+            f"{rate['events_per_s']:,}",
+            rate.get("times", "-"),
+            rate.get("times_by_cpu", "-"),
+            rate.get("cold_times", "-"),
         )
         for one in results.values()
-        if "slope" in one
+        for name, rate in one.get("slope", {}).items()
     ]
     show(
-        "between the two sizes",
-        ("pattern", "ours, events/s", "Flink", "times", "times by CPU"),
+        "between the two sizes, and the whole of the larger, beside Flink",
+        ("pattern", "system", "events/s", "times", "times by CPU", "times, cold"),
         rows,
     )
 
@@ -269,6 +285,8 @@ def main() -> None:
     parser.add_argument(
         "--full", action="store_true", help="the sizes of the results that are kept"
     )
+    parser.add_argument("--moderate", action="store_true", help="all patterns, at two sizes")
+    parser.add_argument("--from", dest="forms", default="csv", help="csv, parquet, journal")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of events")
     parser.add_argument(
         "--case", choices=sorted(CASES), action="append", help="some of the patterns"
@@ -282,8 +300,13 @@ def main() -> None:
         "--check", action="store_true", help="only compare matches, also those of MATCH_RECOGNIZE"
     )
     args = parser.parse_args()
-    cases = [CASES[name] for name in args.case or CASES]
-    checked = check(cases, alone=args.alone) if args.check or not args.full else {}
+    forms = args.forms.split(",")
+    if unknown := set(forms) - set(patterns_events.FORMS):
+        parser.error(f"--from takes {', '.join(patterns_events.FORMS)}, not {', '.join(unknown)}")
+    names = args.case or (MODERATE if args.moderate else CASES)
+    cases = [CASES[name] for name in names]
+    quick = not args.full and not args.moderate
+    checked = check(cases, alone=args.alone) if args.check or quick else {}
     _say_checked(checked)
     if args.check:
         save("patterns_check", {"events": CHECKED}, checked)
@@ -295,15 +318,19 @@ def main() -> None:
         sizes = args.sizes or (
             [1_000_000, 4_000_000, 16_000_000] if first else [larger // 4, larger]
         )
-        if not args.full and not args.sizes:
+        if args.moderate and not args.sizes:
+            sizes = [larger // 16, larger // 4] if first or larger > 1_000_000 else MANY_SIZES
+        elif not args.full and not args.sizes:
             sizes = [250_000, 1_000_000] if first else [250_000]
         turns = (args.turns or (3 if args.full else 1)) if first else 1
-        results[case.name] = measure(case, sizes, turns, args.rows_per_batch, alone=args.alone)
+        results[case.name] = measure(
+            case, sizes, turns, args.rows_per_batch, forms, alone=args.alone
+        )
     _say_slopes(results)
-    settings = {"rows_per_batch": args.rows_per_batch, "flink": peers.FLINK, "alone": args.alone}
+    settings = {"rows_per_batch": args.rows_per_batch, "from": forms, "flink": peers.FLINK}
     name = (
         "patterns_spark"
-        + ("-full" if args.full else "")
+        + ("-full" if args.full else "-moderate" if args.moderate else "")
         + (f"-{'-'.join(args.case)}" if args.case else "")
     )
     save(name, settings, {**results, "checked": checked})

@@ -1,12 +1,16 @@
 """From the command to the first result: how long, and where the time goes.
 
-    python -m benchmarks.startup [--turns 3]
+    python -m benchmarks.startup [--turns 3] [--match]
 
 A flow of one window over a file with a few rows is run with `millstream run --until-end` as a user
 would, on data that is new each time. The variants differ in what is kept beside Spark
 (src/millstream/spark/session/home.py): nothing at all (an empty cache), and, from the second start on,
 Spark's folder as links and, where it was made, Java's class archive. "CPU" is what all processes of the
 run have used together, which says more than the clock where others use the machine.
+
+With --match it is a program whose first `ms.match` looks at five rows: when Spark has answered a first
+query, and when the match is there. With `NUMBA_CACHE_DIR` the compiled kernel is kept elsewhere; one run
+before has compiled it.
 """
 
 from __future__ import annotations
@@ -68,6 +72,53 @@ def start(place: Path, environment: dict[str, str]) -> dict[str, float]:
     return found
 
 
+MATCH = """
+import json, time
+began = time.perf_counter()
+from pathlib import Path
+import millstream as ms
+from millstream.spark.session.session import session
+spark = session("first", log=Path("spark.log"))
+rows = [("a", n) for n in range(5)]
+df = spark.createDataFrame(rows, "k string, n int").selectExpr("k", "n", "timestamp_seconds(n) as at")
+df.collect()
+marks = {"Spark": time.perf_counter() - began}
+pattern = ms.Pattern().begin("a", "n = 1").followed_by("b", "n = 2").within("1 minute")
+assert len(ms.match(df, pattern, key="k", time="at").collect()) == 1
+marks["first match"] = time.perf_counter() - began
+assert len(ms.match(df, pattern, key="k", time="at").collect()) == 1
+marks["second match"] = time.perf_counter() - began
+Path("marks.json").write_text(json.dumps(marks))
+spark.stop()
+"""
+
+
+def first_match(place: Path, environment: dict[str, str]) -> dict[str, float]:
+    """Run a program that matches once; return the seconds until Spark answers, and until each match."""
+    place.mkdir(parents=True)
+    (place / "program.py").write_text(MATCH)
+    used = cpu_of_ended()
+    command = [sys.executable, "program.py"]
+    subprocess.run(command, cwd=place, env=environment, check=True, capture_output=True)
+    return {**json.loads((place / "marks.json").read_text()), "CPU": cpu_of_ended() - used}
+
+
+def measure_matches(place: Path, turns: int) -> dict[str, list[dict[str, float]]]:
+    usual = dict(os.environ)
+    usual.pop("NUMBA_CACHE_DIR", None)
+    variants = {
+        "as usual": usual,
+        "NUMBA_CACHE_DIR": usual | {"NUMBA_CACHE_DIR": str(place / "numba")},
+    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
+    for name, environment in variants.items():
+        first_match(place / f"{name}-warm", environment)
+    for turn in range(turns):
+        for name, environment in variants.items():
+            found[name].append(first_match(place / f"{name}-{turn}", environment))
+    return found
+
+
 def adopt() -> None:
     """Let processes whose parents end become children of this one: Java ends after its program."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -100,16 +151,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--turns", type=int, default=3)
-    turns: int = parser.parse_args().turns
+    parser.add_argument("--match", action="store_true", help="the first match of a program")
+    given = parser.parse_args()
+    turns: int = given.turns
     adopt()
     with folder("startup") as place:
-        measured = measure(place, turns)
+        measured = (measure_matches if given.match else measure)(place, turns)
     steps = list(measured["as usual"][0])
     results: dict[str, Any] = {
         variant: {step: Timing(tuple(one[step] for one in times)).plain() for step in steps}
         for variant, times in measured.items()
     }
-    save("startup", {"turns": turns}, results)
+    save("startup-match" if given.match else "startup", {"turns": turns}, results)
     rows = [
         [variant, *(f"{results[variant][step]['median_s']:.1f} s" for step in steps)]
         for variant in results
