@@ -95,17 +95,12 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
         base=len(shard.numbers),
     )
     runs, held = texts.entered(shard.runs), shard.held
+    run_ends = ends_of(runs[:, layout.KEY], len(ends))
+    held_ends = ends_of(held[:, layout.M_KEY], len(ends))
     if tables.shares:
-        runs = _by_start(runs, layout.LENGTH, layout.START, layout.KEY)
-        held = _by_start(held, layout.M_LENGTH, layout.M_START, layout.M_KEY)
-    carried = Carried(
-        runs,
-        ends_of(runs[:, layout.KEY], len(ends)),
-        held,
-        ends_of(held[:, layout.M_KEY], len(ends)),
-        _roomy(shard.nodes),
-        len(shard.nodes),
-    )
+        runs = _by_start(runs, run_ends, layout.LENGTH, layout.START, layout.KEY)
+        held = _by_start(held, held_ends, layout.M_LENGTH, layout.M_START, layout.M_KEY)
+    carried = Carried(runs, run_ends, held, held_ends, _roomy(shard.nodes), len(shard.nodes))
     outcome = _kernel(tables)(tables.rules, events, carried, watermark)
     rows = Rows(shard.rows, batch.rows, order)
     results = found_of(outcome, keys, rows)
@@ -123,12 +118,14 @@ def _kernel(tables: Tables) -> Callable[[Rules, Events, Carried, int], Outcome]:
     return match_skipping if tables.rules.settings[layout.SKIP] else match_sharing
 
 
-def _by_start(table: Table, length: int, start: int, key: int) -> Table:
-    """Return runs, or matches, by key and start.
+def _by_start(table: Table, ends: Numbers, length: int, start: int, key: int) -> Table:
+    """Return runs, or matches, by key and start; `ends` says where those of each key end.
 
-    Those with a length were moved one by one, by an earlier release, and are in another order.
+    Those with a length were moved one by one, by an earlier release, and are in another order: all
+    of a key, or none.
     """
-    if not (table[:, length] > 0).any():
+    firsts = np.append(0, ends[:-1])[: len(ends)]
+    if not (table[firsts[firsts < ends], length] > 0).any():
         return table
     return table[np.lexsort((table[:, start], table[:, key]))]
 

@@ -162,15 +162,22 @@ def open_edges(rules: Rules, mask: int, groups: Groups) -> None:
 @compiled
 def has_room(carried: Carried, key: int, groups: Groups, work: Work) -> bool:
     """Tell whether there is room for the runs of a key, and for histories that are turned around."""
-    runs, more = count(carried.run_ends, key), int64(0)
-    for at in range(first(carried.run_ends, key), carried.run_ends[key]):
-        if carried.runs[at, LENGTH] > 0:
-            more += carried.runs[at, LENGTH] + 1
+    runs, more = count(carried.run_ends, key), turned(carried, key)
     work.counters[C_WANTED] = max(runs, more)
     return (
         groups.leaves.shape[0] >= work.counters[C_LEAVES] + runs
         and work.nodes.shape[0] >= work.counters[C_NODES] + more
     )
+
+
+@compiled
+def turned(carried: Carried, key: int) -> int:
+    """Return how many nodes the runs of a key need to be turned around: all must be, or none."""
+    at, more = first(carried.run_ends, key), int64(0)
+    while at < carried.run_ends[key] and carried.runs[at, LENGTH] > 0:
+        more += carried.runs[at, LENGTH] + 1
+        at += 1
+    return more
 
 
 @compiled

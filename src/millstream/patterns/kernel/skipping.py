@@ -34,6 +34,7 @@ from millstream.patterns.kernel.sharing import (
     open_edges,
     standing_for,
     turn_around,
+    turned,
 )
 from millstream.patterns.kernel.space import copy, count, first, larger, outcome, workspace
 
@@ -113,10 +114,8 @@ def match_events(rules: Rules, events: Events, key: int, groups: Groups, work: W
 @compiled
 def has_room(carried: Carried, key: int, groups: Groups, work: Work) -> bool:
     """Tell whether there is room for the runs and held matches of a key, and to turn them around."""
-    leaves, more = count(carried.run_ends, key) + count(carried.held_ends, key), int64(0)
-    for at in range(first(carried.run_ends, key), carried.run_ends[key]):
-        if carried.runs[at, LENGTH] > 0:
-            more += carried.runs[at, LENGTH] + 1
+    leaves = count(carried.run_ends, key) + count(carried.held_ends, key)
+    more = turned(carried, key)
     for at in range(first(carried.held_ends, key), carried.held_ends[key]):
         more += carried.held[at, M_LENGTH]
     work.counters[C_WANTED] = max(leaves, more)
