@@ -78,6 +78,11 @@ def pattern(name: str) -> Pattern:
         case "shared":
             looped = started.followed_by("b", "x > 1").one_or_more().greedy()
             return looped.followed_by("c", "x = 0").within("30 seconds")
+        case "skipped":
+            # A run that begins with x = 0 overtakes one that waits for a second x >= 2.
+            looped = Pattern(name).begin("a", "x >= 2").times(2).optional().greedy()
+            ended = looped.followed_by("b", "x <= 1").followed_by("c", "x in (0, 3)")
+            return ended.within("30 seconds").skip_to_next()
         case _:
             ended = started.followed_by("b", rising).one_or_more().greedy()
             return ended.followed_by("c", "x = 0").within("40 seconds").skip_to_last("b")
@@ -98,7 +103,7 @@ PLAIN_CLAUSE = """
         PATTERN (a b* c) DEFINE a AS x >= 2, b AS x <> PREV(x) OR name = 'b', c AS x = 0
     )"""
 CLAUSES = {"sql": CLAUSE, "rows": PLAIN_CLAUSE}
-NAMES = ("registers", "held", "late", "decimals", "python", "sql", "rows", "shared")
+NAMES = ("registers", "held", "late", "decimals", "python", "sql", "rows", "shared", "skipped")
 
 
 def automaton(name: str) -> Automaton:
