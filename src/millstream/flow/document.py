@@ -116,6 +116,14 @@ class Entry:
             return None
         return self.values[key][1]
 
+    def lists(self, key: str) -> dict[str, list[str]]:
+        """Return the lists of texts under a key, by name."""
+        node = self.get(key)
+        if node is None:
+            return {}
+        inner = Entry(self.file, f'"{key}"', node, node.start_mark)
+        return {name: inner.texts(name) or [] for name in inner.values}
+
     def has(self, key: str) -> bool:
         return key in self.values
 

@@ -34,6 +34,7 @@ def dump(flow: Flow) -> str:
     every = None if flow.given_switch_every is None else shown(flow.given_switch_every)
     tree: dict[str, object] = {"name": flow.name, "switch_every": every}
     tree |= {"sources": sources, "stages": stages, "sinks": sinks}
+    tree["groups"] = {name: list(group.sinks) for name, group in flow.groups.items()}
     filled = {key: value for key, value in tree.items() if value}
     parts = [yaml.dump({key: value}, **_STYLE) for key, value in filled.items()]
     head = 1 if flow.given_switch_every is None else 2  # the name and the interval stand together

@@ -28,6 +28,7 @@ from millstream.flow.site import Site, here
 from millstream.flow.sources import SourceSpec
 from millstream.flow.spelling import spelled_methods
 from millstream.flow.stages import Journal, Reads, Sink, Source, Stage
+from millstream.flow.stages.sink import SinkGroup
 from millstream.flow.stages.upstream import schema_of
 from millstream.flow.stream import Stream
 
@@ -78,6 +79,7 @@ class Flow:
         self._stages: dict[str, Stage] = {}
         self._streams: dict[str, Stream] = {}
         self._sinks: dict[str, Sink] = {}
+        self._groups: dict[str, SinkGroup] = {}
 
     @property
     def name(self) -> str:
@@ -106,6 +108,11 @@ class Flow:
     @property
     def sinks(self) -> Mapping[str, Sink]:
         return MappingProxyType(self._sinks)
+
+    @property
+    def groups(self) -> Mapping[str, SinkGroup]:
+        """The sinks that `group` has named, by the name of their group."""
+        return MappingProxyType(self._groups)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Flow) and _content(self) == _content(other)
@@ -197,6 +204,34 @@ class Flow:
             hint = f"its streams are {', '.join(self._streams) or 'still to come'}"
             raise site.mistake(UnknownStream, fact, hint=hint)
         return self._streams[known].sql(name, query)
+
+    def group(self, name: str, *sinks: str) -> None:
+        """Let sinks share one Spark query; one that is named alone shares none.
+
+            flow.group("copies", "paid", "refused", "large")
+
+        Sinks in files that only choose from the rows of one stream share a query by themselves. This
+        lets sinks share whose targets are elsewhere: each then waits for the slowest. Results,
+        checkpoints and switches of each stay its own.
+
+        Args:
+            name: A name for what they share.
+            sinks: The names of sinks of this flow, below stages that choose rows and columns of the
+                same stream.
+        """
+        site = self._site(name, "group")
+        _check_unique(site, self._groups, "group")
+        if not sinks:
+            raise site.mistake(InvalidOption, "names no sinks", hint="name at least one")
+        for sink in sinks:
+            if sink not in self._sinks:
+                hint = f"its sinks are {', '.join(self._sinks) or 'still to come'}"
+                raise site.mistake(InvalidOption, f'names "{sink}", which is not a sink', hint=hint)
+            other = next((one for one in self._groups.values() if sink in one.sinks), None)
+            if other is not None or sinks.count(sink) > 1:
+                fact = f'names sink "{sink}", which is in group "{(other or site).name}" already'
+                raise site.mistake(InvalidOption, fact, hint="name each sink once")
+        self._groups[name] = SinkGroup(name, sinks, site.where)
 
     def reads(
         self, journal: str, ddl: str | Schema, *, time: str | None = None, name: str | None = None
@@ -304,7 +339,7 @@ class Flow:
                 stage.check_written(site, stream)
 
 
-def _check_unique(site: Site, others: Mapping[str, Stage | Sink], kind: str) -> None:
+def _check_unique(site: Site, others: Mapping[str, Stage | Sink | SinkGroup], kind: str) -> None:
     if site.name not in others:
         return
     where = others[site.name].where
@@ -314,7 +349,7 @@ def _check_unique(site: Site, others: Mapping[str, Stage | Sink], kind: str) -> 
 
 
 def _content(flow: Flow) -> tuple[object, ...]:
-    return flow.name, flow.switch_every, dict(flow.stages), dict(flow.sinks)
+    return flow.name, flow.switch_every, dict(flow.stages), dict(flow.sinks), dict(flow.groups)
 
 
 def _switch_interval(stages: Iterable[Stage]) -> timedelta:

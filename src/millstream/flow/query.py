@@ -30,6 +30,25 @@ _CLAUSES = {
     "pivots": ("PIVOT", "window(...)"),
 }
 
+#: What makes several rows of one, or of several, and functions that do or whose value changes.
+_MORE = (
+    exp.SetOperation,
+    exp.Lateral,
+    exp.UDTF,
+    exp.With,
+    exp.TableSample,
+    exp.Rand,
+    exp.Randn,
+    exp.Uuid,
+)
+_NAMES = """
+    explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple
+    variant_explode variant_explode_outer rand randn random randstr uniform uuid shuffle
+    monotonically_increasing_id spark_partition_id input_file_name input_file_block_start
+    input_file_block_length reflect java_method try_reflect
+"""
+_NOT_ONE = frozenset(_NAMES.split())
+
 _CLAUSE = re.compile(r"\bmatch_recognize\s*\(", re.IGNORECASE)
 
 
@@ -43,6 +62,21 @@ def tables_in(query: str) -> tuple[str, ...]:
     pairs = pairwise(expressions.words(query))
     read = (after for word, after in pairs if word.upper() == "FROM")
     return tuple(name for name in read if name not in ("(", "LATERAL"))
+
+
+def chooses(query: str) -> bool:
+    """Tell whether a query only chooses rows and columns: each result is of one row, the same every time."""
+    tree = expressions.parse(query)
+    if not isinstance(tree, exp.Select) or tree.find(*_MORE) is not None:
+        return False
+    inner = [one for one in tree.find_all(exp.Select) if one is not tree]
+    if not all(isinstance(one.parent and one.parent.parent, exp.From) for one in inner):
+        return False
+    called = [
+        one.name if isinstance(one, exp.Anonymous) else one.sql_name()
+        for one in tree.find_all(exp.Func)
+    ]
+    return not any(name.lower() in _NOT_ONE for name in called)
 
 
 def output_of(

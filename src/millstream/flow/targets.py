@@ -26,6 +26,8 @@ class TargetSpec(Spec):
     #: What happens to published results when they are processed again: they are withdrawn; or they
     #: stay and come a second time, which needs the user's consent; or nobody minds.
     reprocessing: ClassVar[Reprocessing] = "repeated"
+    #: Whether it writes on this host, and so waits for no other.
+    local: ClassVar[bool] = False
     #: Fields that do not change what the results mean: fingerprints leave them out.
     incidental: ClassVar[tuple[str, ...]] = ()
 

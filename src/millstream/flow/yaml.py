@@ -96,6 +96,9 @@
                                       # with table, outbox (address or data folder) with source;
                                       # also: key, end, server
 
+    groups:                           # sinks that share a query, and sinks that are to share none
+      copies: [hourly, late]
+
 Every mistake is reported with file, line and column. Stages that call functions (`apply`, `fold`)
 are written in Python.
 """
@@ -134,10 +137,14 @@ def load(path: str | PathLike[str]) -> Flow:
     name, every = top.needed("name", "the flow's name"), top.text("switch_every")
     window = top.text("window")  # deprecated: the earlier name
     sources, stages, sinks = (top.entries(f"{one}s", one) for one in ("source", "stage", "sink"))
+    groups = top.lists("groups")
     top.finish()
     with _at(top):
         flow = Flow(name, every, window=window)
     _Builder(flow, sources, stages, sinks, []).build()
+    for group, together in groups.items():
+        with _at(top):
+            flow.group(group, *together)
     return flow
 
 

@@ -13,6 +13,7 @@ from millstream.flow.flow import Flow
 from millstream.flow.stages import EntryPoint, Reach, Written
 from millstream.plan.groups import Group, Plan
 from millstream.plan.picture import svg
+from millstream.plan.sharing import sharing_lines
 
 __all__ = ["stages", "svg", "to_json", "tree"]
 
@@ -32,6 +33,7 @@ def tree(plan: Plan, *, switch: bool = False) -> str:
     blocks = [_block(plan.flow, group) for group in plan.groups]
     lines = [head, *_aligned(blocks)]
     for sentence in (
+        *sharing_lines(plan),
         *([_switch(plan)] if switch else []),
         *_delays(plan),
         *(f"warning: {warning}" for warning in plan.warnings),
@@ -77,6 +79,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             name: _reach_json(stage.reach(plan.flow.switch_every))
             for name, stage in plan.flow.stages.items()
         },
+        "shared": [{"name": one.name, "groups": list(one.groups)} for one in plan.shared],
         "warnings": list(plan.warnings),
     }
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import UnknownGroup
 from millstream.flow.flow import Flow
 from millstream.flow.stages.stage import ZERO, EntryPoint, Stage, Written
 from millstream.plan.horizon import chain_reach
+
+if TYPE_CHECKING:
+    from millstream.plan.sharing import Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Plan:
     flow: Flow
     groups: tuple[Group, ...]
     warnings: tuple[str, ...] = ()
+    #: Which of them share a query.
+    shared: tuple[Shared, ...] = ()
 
     def group(self, name: str) -> Group:
         """Return the group of that name.
@@ -112,7 +117,10 @@ def plan(flow: Flow) -> Plan:
         if isinstance(stage, Written) and stage.writer == "group"
     ]
     found = Plan(flow, _ordered(groups), tuple(_warnings(flow)))
-    return replace(found, warnings=(*found.warnings, *_standing(found)))
+    from millstream.plan.sharing import shared_queries
+
+    warnings = (*found.warnings, *_standing(found))
+    return replace(found, warnings=warnings, shared=shared_queries(found))
 
 
 def _outputs(flow: Flow) -> dict[str, list[str]]:

@@ -97,6 +97,7 @@ class Folder(TargetSpec):
     writer: ClassVar[str] = "millstream.connectors.files.target:open_folder"
     checker: ClassVar[str | None] = "millstream.connectors.files.checks:check_folder"
     reprocessing: ClassVar[Reprocessing] = "withdrawn"
+    local: ClassVar[bool] = True
     format: ClassVar[Format]
 
     path: str

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql.types import StructType
 
 from millstream.connectors.files import Folder
 from millstream.connectors.files.withdraw import withdraw
@@ -21,14 +23,14 @@ from millstream.errors import RunError
 from millstream.spark.failpoints import passing
 from millstream.spark.io.lines import Lines
 from millstream.spark.io.staging import StageFiles, run_through
-from millstream.spark.io.targets import Epoch, SinkContext, Target
+from millstream.spark.io.targets import Epoch, SinkContext, StagedTarget
 from millstream.spark.io.unwritable import from_json
 from millstream.spark.served.borrowed import collected
 from millstream.storage import Folder as Storage
 from millstream.storage.disk import REAL
 
 
-class FilesTarget(Target):
+class FilesTarget(StagedTarget):
     """A folder of Parquet, JSON lines or CSV files.
 
     Files are staged in `_millstream/<owner>/staged`, named in a decision record
@@ -59,15 +61,27 @@ class FilesTarget(Target):
         return self._all_staged if log is None else self._all_staged / str(log.generation)
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
-        name = f"{self._owner}-{epoch.checkpoint}-{epoch.batch:09d}"
-        record = f"{name}.json"
-        if self._decided.read(record) is not None:
+        work = self.work(epoch)
+        if work is not None:
+            return self.publish(collected(self._lines.of(frame), work), epoch)
+        published = self.publish(None, epoch)
+        run_through(frame)
+        return published
+
+    def packed(self, name: str, schema: StructType) -> Column:
+        return self._lines.packed(name, schema)
+
+    def work(self, epoch: Epoch) -> StageFiles | None:
+        if self._decided.read(f"{self._named(epoch)}.json") is not None:
+            return None
+        return StageFiles(str(self._staged), self._named(epoch), self._format)
+
+    def publish(self, found: Sequence[Row] | None, epoch: Epoch) -> int:
+        record = f"{self._named(epoch)}.json"
+        if found is None:
             # A repeated epoch: what was decided stands, whatever would be staged now.
             self._publish(record)
-            run_through(frame)
             return 0
-        work = StageFiles(str(self._staged), name, self._format)
-        found = collected(self._lines.of(frame), work)
         staged = [row for row in found if row.file is not None]
         passing("staged")
         self._context.refuse(from_json(row.refused for row in found), epoch)
@@ -83,6 +97,9 @@ class FilesTarget(Target):
         self._forget(epoch)
         passing("published")
         return sum(row.rows for row in staged)
+
+    def _named(self, epoch: Epoch) -> str:
+        return f"{self._owner}-{epoch.checkpoint}-{epoch.batch:09d}"
 
     def recover(self) -> None:
         try:

@@ -23,3 +23,12 @@ class Sink:
     @property
     def inputs(self) -> tuple[str, ...]:
         return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkGroup:
+    """Sinks that share a query, or one that shares none."""
+
+    name: str
+    sinks: tuple[str, ...]
+    where: Where | None = field(default=None, compare=False, repr=False)

@@ -42,6 +42,10 @@ class Sql(OneInput):
             time = spelled[0] if spelled else None
         return above.derived(self.name, output, time=time)
 
+    @property
+    def chooses(self) -> bool:
+        return queries.chooses(self.query)
+
     @classmethod
     def from_yaml(cls, name: str, entry: Entry, inputs: list[Stream]) -> Stream:
         return inputs[0].sql(name, entry.needed("sql", "a query"))

@@ -144,6 +144,11 @@ class Stage:
         """Return why a new stage like this would probably fail; one that runs already may go on."""
         return None
 
+    @property
+    def chooses(self) -> bool:
+        """Whether it only chooses rows and columns: each result is of one row, the same every time."""
+        return False
+
     # its state, and what a switch does with it
 
     @property

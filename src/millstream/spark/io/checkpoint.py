@@ -146,13 +146,7 @@ class Checkpoint:
         text = self.offsets(batch)
         if text is None:
             return None
-        version, metadata, *lines = text.strip().split("\n")
-        if version != "v1":
-            msg = f'the offset log of group "{self.group}" has the unknown version "{version}"'
-            raise RunError(msg)
-        offsets = [msgspec.json.decode(line, type=Offset) for line in lines if line != "-"]
-        watermark = int(json.loads(metadata)["batchWatermarkMs"])
-        return Logged(batch, watermark, {offset.journal: offset for offset in offsets})
+        return parsed(self.group, batch, text)
 
     def offsets(self, batch: int) -> str | None:
         """Read what Spark logged for a batch, as it is."""
@@ -174,6 +168,30 @@ class Checkpoint:
         self._storage.put(f"{self.id}/offsets/{batch}", offsets.encode())
         return True
 
+    def adopt(self) -> None:
+        """Let Spark take what is logged here for its own, also if it never ran here itself."""
+        name = json.dumps({"id": str(uuid.uuid4())})
+        self._storage.put_if_absent(f"{self.id}/metadata", name.encode())
+
+    def log(self, batch: int, offsets: str, keep: int) -> None:
+        """Write what Spark would log before a batch of its own; older ones than `keep` are removed."""
+        self._put("offsets", batch, offsets)
+        for log in ("offsets", "commits"):
+            (self.location / log / f".{batch - keep}.crc").unlink(missing_ok=True)
+            self._storage.delete(f"{self.id}/{log}/{batch - keep}")
+
+    def commit(self, batch: int, watermark_ms: int) -> None:
+        """Write what Spark would write after a batch of its own."""
+        known = json.dumps({"nextBatchWatermarkMs": watermark_ms})
+        self._put("commits", batch, f"v1\n{known}")
+
+    def commits(self, batch: int) -> str:
+        """Read what was written after a batch, as it is."""
+        return (self._storage.read(f"{self.id}/commits/{batch}") or b"").decode()
+
+    def _put(self, log: str, batch: int, text: str) -> None:
+        self._storage.put(f"{self.id}/{log}/{batch}", text.encode())
+
     def committed(self) -> Logged | None:
         """Read what Spark logged for the last batch that it committed."""
         last = self.last("commits")
@@ -183,6 +201,16 @@ class Checkpoint:
         """Return the highest batch id in a log of Spark's."""
         names = [name.rpartition("/")[2] for name in self._storage.list(f"{self.id}/{log}")]
         return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def parsed(group: str, batch: int, text: str) -> Logged:
+    """Return what a text says that Spark logged for a batch of a group."""
+    version, metadata, *lines = text.strip().split("\n")
+    if version != "v1":
+        raise RunError(f'the offset log of group "{group}" has the unknown version "{version}"')
+    offsets = [msgspec.json.decode(line, type=Offset) for line in lines if line != "-"]
+    watermark = int(json.loads(metadata)["batchWatermarkMs"])
+    return Logged(batch, watermark, {offset.journal: offset for offset in offsets})
 
 
 def group_changed(group: str, changes: Sequence[str], folder: Path | str) -> GroupChanged:

@@ -34,18 +34,27 @@ class Lines:
         schema = frame.schema
         known = self._columns.get(schema.json())
         if known is None:
-            known = self._columns[schema.json()] = list(_lines(schema, self._format))
+            known = self._columns[schema.json()] = list(
+                _lines(schema, self._format, together(schema.names))
+            )
         return frame.select(*known)
 
+    def packed(self, name: str, schema: StructType) -> Column:
+        """Return the lines of rows that are a column of structs: structs again, null for no row."""
+        row = functions.col(name)
+        if self._format == "parquet":
+            return row
+        columns = _lines(schema, self._format, row, f"{name}.")
+        return functions.when(row.isNotNull(), functions.struct(*columns))
 
-def _lines(schema: StructType, format: str) -> Iterator[Column]:
-    names = schema.fieldNames()
-    spoilt, record = spoilt_column(schema), as_json(names)
-    yield (record if format == "jsonl" else as_csv(names)).alias(LINE)
+
+def _lines(schema: StructType, format: str, row: Column, of: str = "") -> Iterator[Column]:
+    spoilt, record = spoilt_column(schema, of), json_of(row)
+    yield (record if format == "jsonl" else functions.to_csv(row, _CSV)).alias(LINE)
     yield spoilt.alias(SPOILT)
     yield functions.when(spoilt.isNotNull(), record).alias(RECORD)
     if format == "csv":
-        yield functions.lit(",".join(_quoted(name) for name in names)).alias(HEADER)
+        yield functions.lit(",".join(map(_quoted, schema.names))).alias(HEADER)
 
 
 def as_json(names: Iterable[str]) -> Column:
@@ -73,12 +82,17 @@ def column(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def spoilt_column(schema: StructType) -> Column:
+def spoilt_column(schema: StructType, of: str = "") -> Column:
     """Return the name of the first column with text that is not UTF-8; null if there is none.
+
+    The columns are those of a frame, or `of` a column of structs.
 
     The JVM would put another text in its place without an error.
     """
-    tests = [(field.name, _not_text(column(field.name), field.dataType)) for field in schema.fields]
+    tests = [
+        (field.name, _not_text(f"{of}{column(field.name)}", field.dataType))
+        for field in schema.fields
+    ]
     found = [functions.when(functions.expr(test), name) for name, test in tests if test]
     return functions.coalesce(*found) if found else functions.lit(None).cast("string")
 

@@ -7,13 +7,11 @@ published, Spark commits the batch. State counts only once the commit names it.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -22,8 +20,8 @@ from millstream.errors import InternalError, TakenOver
 from millstream.joblog import JobLog
 from millstream.journal import DeadLetter, JournalReader, journal_at
 from millstream.journal.plain import records
-from millstream.spark.batch_clock import BatchClock
 from millstream.spark.failpoints import passing
+from millstream.spark.io.batch_sink import BatchSink
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.late import Judge
 from millstream.spark.io.owned import owned
@@ -35,10 +33,6 @@ from millstream.switch.starts import HIDDEN_START
 
 if TYPE_CHECKING:
     from millstream.spark.io.recorder import Recorder
-
-#: By this Spark knows that a stop has ended a batch. It looks for it with a regular expression that takes
-#: stack for each character: a whole traceback overflows it, and Java prints a thousand lines.
-_INTERRUPTED: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +47,7 @@ class Input:
 
 
 @dataclass
-class GroupSink:
+class GroupSink(BatchSink):
     """Publishes the epochs of one group; Spark calls it with every micro-batch."""
 
     job: str
@@ -75,45 +69,13 @@ class GroupSink:
     #: The job's log, if it has one: it decides which epochs exist.
     log: JobLog | None = None
     rows_out: int = 0
-    #: Where the time of its batches goes.
-    clock: BatchClock = field(default_factory=lambda: BatchClock(time.monotonic))
-    error: BaseException | None = None
     _readers: dict[str, JournalReader] = field(default_factory=dict)
-    _publishing: threading.Lock = field(default_factory=threading.Lock)
-    _stopping: bool = False
-    _shut: bool = False
     #: The last batch that was logged before this start, and its offsets.
     _again: tuple[int, str | None] | None = None
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        try:
-            with self._publishing:
-                if self._shut:
-                    raise InternalError(f'group "{self.checkpoint.group}" publishes after its end')
-                with self.clock.running():
-                    self._publish(frame, batch)
-        except BaseException as error:
-            # Spark would only hand on its text; the flow's run shows the error itself.
-            self.error = error
-            if self._stopping:
-                raise InterruptedError(_INTERRUPTED) from None
-            raise
-
-    def stop_soon(self) -> None:
-        """Expect that Spark interrupts the batch which runs."""
-        self._stopping = True
-
-    def shut(self, limit_s: float | None = None) -> bool:
-        """Publish nothing more: when this returns, what was being published is out, or has failed.
-
-        Returns whether that was so within `limit_s` seconds.
-        """
-        # Spark stops a query without waiting for what Python does.
-        self._shut = True
-        quiet = self._publishing.acquire(timeout=-1 if limit_s is None else limit_s)
-        if quiet:
-            self._publishing.release()
-        return quiet
+    @property
+    def title(self) -> str:
+        return f'group "{self.checkpoint.group}"'
 
     def close(self) -> None:
         """Let go of all that holds files open: Java may keep a sink long after its query."""
@@ -151,7 +113,7 @@ class GroupSink:
             msg = f'another driver has written the offsets of batch {logged.batch} of group "{self.checkpoint.group}"'
             raise TakenOver(msg, hint="start this one again: it goes on with what is decided")
 
-    def _publish(self, frame: DataFrame, batch: int) -> None:
+    def publish(self, frame: DataFrame, batch: int) -> None:
         passing("logged")
         logged = self.checkpoint.logged(batch)
         if logged is None:
@@ -187,7 +149,7 @@ class GroupSink:
                 frame.unpersist()
         self.rows_out += max(written, default=0)
         if not self.shadow:
-            self._record_late(before, logged)
+            self.record_late(before, logged)
         passing("before-commit")
 
     def _written(self, target: Target, rows: DataFrame, epoch: Epoch) -> int:
@@ -238,7 +200,8 @@ class GroupSink:
             reader = self.checkpoint.reader(self.job)
             journal_at(self.inputs[name].path).commit(reader, offset.positions)
 
-    def _record_late(self, before: Logged | None, logged: Logged) -> None:
+    def record_late(self, before: Logged | None, logged: Logged) -> None:
+        """Keep the late rows of a batch as dead letters; a repetition adds nothing."""
         for name, offset in logged.offsets.items():
             source = self.inputs[name]
             if source.time is None or source.grouped:

@@ -183,7 +183,7 @@ class JournalStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         views = _views(self.settings.path)
-        return _plain(Offset(self.settings.journal, tuple(view.begin for view in views), None, 0))
+        return plain(Offset(self.settings.journal, tuple(view.begin for view in views), None, 0))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.settings.limit)
@@ -199,7 +199,7 @@ class JournalStreamReader(DataSourceStreamReader):
             reached = self._reach(began.positions, rows)
             floor = reached.floor if self.settings.time else None
             found = Offset(began.journal, reached.positions, floor, self._starts)
-        return _plain(structs.replace(found, generation=self.settings.generation))
+        return plain(structs.replace(found, generation=self.settings.generation))
 
     def _ordered(self, began: Offset, orders: Orders, rows: int) -> Offset:
         """Return the next offset of a version that is given orders."""
@@ -378,7 +378,8 @@ def _views(path: str) -> list[PartitionReader]:
     return [reader.partition(n) for n in range(reader.description.partitions)]
 
 
-def _plain(offset: Offset) -> dict[str, Any]:
+def plain(offset: Offset) -> dict[str, Any]:
+    """Return an offset as it is logged."""
     plain: dict[str, Any] = msgspec.to_builtins(offset)
     # Only a version that is switched has these: others log what they always did.
     return {

@@ -11,6 +11,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
@@ -102,41 +103,100 @@ class StageFiles:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage the rows in this process, some of them at a time."""
+        with expected_here(self.folder), self.opened() as file:
+            for batch in batches:
+                file.add(batch)
+            file.flush()
+        yield from file.answer()
+
+    def opened(self, of: int = 1) -> FileStage:
+        """Return a file to add rows to, one of so many that share the memory of a task."""
         name = f"{self.prefix}-{uuid.uuid4().hex[:8]}.{self.format}"
-        refused: list[Unwritable] = []
-        rows = 0
-        with (
-            expected_here(self.folder),
-            _StagedFile(Path(self.folder) / name, _WRITERS[self.format]) as file,
-        ):
-            for gathered in _gathered(batches):
-                table, found = _TAKEN[self.format](gathered)
-                refused += found
-                if table.num_rows:
-                    file.write(table)
-                    rows += table.num_rows
-        if rows:
-            count = numbers(np.array([rows]), pa.int64())
-            yield _answer(texts([name]), count, pa.nulls(1, pa.string()))
-        if refused:
-            lost = [one.to_json() for one in refused]
-            none = len(refused)
+        return FileStage(Path(self.folder) / name, self.format, of)
+
+
+class FileStage:
+    """A file of rows: many are gathered before they are written, not more than memory should hold."""
+
+    def __init__(self, path: Path, format: str, of: int) -> None:
+        self._name, self._take = path.name, _TAKEN[format]
+        self._file = _StagedFile(path, _WRITERS[format])
+        self._most = GATHERED_ROWS // of, GATHERED_BYTES // of
+        self._waiting: list[pa.RecordBatch] = []
+        self._held = 0, 0
+        self._rows = 0
+        self._refused: list[Unwritable] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows; some are written now and then."""
+        if batch.num_rows:
+            self._waiting.append(batch)
+            self._held = self._held[0] + batch.num_rows, self._held[1] + batch.nbytes
+            if self._held[0] >= self._most[0] or self._held[1] >= self._most[1]:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is gathered."""
+        if self._waiting:
+            table, refused = self._take(pa.Table.from_batches(self._waiting))
+            self._waiting, self._held = [], (0, 0)
+            self._refused += refused
+            if table.num_rows:
+                self._file.write(table)
+                self._rows += table.num_rows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        self._file.close(whole=error is None)
+
+    def answer(self) -> Iterator[pa.RecordBatch]:
+        """Yield what a task tells the driver, when the file is closed."""
+        if self._rows:
+            count = numbers(np.array([self._rows]), pa.int64())
+            yield _answer(texts([self._name]), count, pa.nulls(1, pa.string()))
+        if self._refused:
+            lost = [one.to_json() for one in self._refused]
+            none = len(lost)
             yield _answer(pa.nulls(none, pa.string()), pa.nulls(none, pa.int64()), texts(lost))
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield many rows at a time, but not more than memory should hold."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+@dataclass(frozen=True, slots=True)
+class StageMany:
+    """Stage the rows of several sinks at once: a column of structs for each, null where a row is not its."""
+
+    #: The number of the column, and what its file says.
+    ANSWER: ClassVar[str] = f"sink long, {StageFiles.ANSWER}"
+
+    works: tuple[StageFiles, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        return self.write(batches)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stage the rows in this process."""
+        with ExitStack() as stack:
+            files = [stack.enter_context(work.opened(len(self.works))) for work in self.works]
+            for batch in batches:
+                for column, file in zip(batch.columns, files, strict=True):
+                    file.add(_present(column))
+            for file in files:
+                file.flush()
+        for number, file in enumerate(files):
+            for answer in file.answer():
+                place = numbers(np.full(answer.num_rows, number), pa.int64())
+                yield pa.RecordBatch.from_arrays(
+                    [place, *answer.columns], names=["sink", *answer.schema.names]
+                )
+
+
+def _present(column: pa.StructArray) -> pa.RecordBatch:
+    """Return the structs of a column that are there, as rows."""
+    kept = column.filter(pc.is_valid(column)) if column.null_count else column
+    fields = [kept.type.field(place) for place in range(kept.type.num_fields)]
+    return pa.RecordBatch.from_arrays(kept.flatten(), schema=pa.schema(fields))
 
 
 class _StagedFile:
@@ -152,14 +212,11 @@ class _StagedFile:
             self._writer = self._opened(self._path, table)
         self._writer.write(table)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error: object, *_: object) -> None:
+    def close(self, *, whole: bool) -> None:
         if self._writer is None:
             return
         self._writer.close()
-        if error is not None:
+        if not whole:
             self._path.unlink(missing_ok=True)
             return
         with self._path.open("rb") as file:

@@ -29,9 +29,11 @@ from millstream.spark.failpoints import passing
 from millstream.spark.io.unwritable import Unwritable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, Row
     from pyspark.sql.types import StructType
     from rich.console import Console as Terminal
+
+    from millstream.spark.io.staging import StageFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,22 @@ class Target(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go of what is open, without finishing anything."""
+
+
+class StagedTarget(Target):
+    """A target whose rows tasks write to files: those of several groups, in one job."""
+
+    @abstractmethod
+    def packed(self, name: str, schema: StructType) -> Column:
+        """Return rows, which are a column of structs, as tasks take them: structs again."""
+
+    @abstractmethod
+    def work(self, epoch: Epoch) -> StageFiles | None:
+        """Return what tasks do with the rows of an epoch; None if it is decided already."""
+
+    @abstractmethod
+    def publish(self, found: Sequence[Row] | None, epoch: Epoch) -> int:
+        """Decide and publish what tasks have answered, or what was decided; return how many rows."""
 
 
 @runtime_checkable

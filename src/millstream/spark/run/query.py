@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pyspark import cloudpickle
@@ -44,11 +44,14 @@ from millstream.spark.session.session import (
     cores,
     tries_tasks_again,
 )
-from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
+from millstream.spark.stages.analyse import Analysis, Fields, entry_schema, needs_place
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import place_field
 from millstream.spark.stages.kind import SparkKind, kind_of
 from millstream.spark.task_time import ProgramSeen, TaskReports
+
+if TYPE_CHECKING:
+    from millstream.spark.run.shared_query import SharedQuery
 
 MOST_RESTARTS: Final = 3
 #: How long a stop waits for a target that does not answer.
@@ -105,6 +108,8 @@ class GroupQuery:
     #: Where the dead letters of a version in a shadow go, instead of to its journals.
     letters: Path | None = None
     query: StreamingQuery | None = None
+    #: Whose query it is, if groups share one.
+    shared: SharedQuery | None = None
     finished: bool = False
     rows_in: int = 0
     restarts: int = 0
@@ -118,10 +123,7 @@ class GroupQuery:
 
     def start(self) -> None:
         """Start the query where its checkpoint left off, unless the group has ended."""
-        self._check_state()
-        self.sink.recover()
-        if not self.paired and (self.ended() or self._journal_ended()):
-            self.finish()
+        if not self.ready():
             return
         settle_in(self.checkpoint)
         if self.sink.clock.tasks is None:
@@ -141,14 +143,23 @@ class GroupQuery:
         self.spark.conf.set("spark.sql.subexpressionElimination.enabled", not self.careful)
         self.query = writer.option("checkpointLocation", self.checkpoint.spark_location).start()
 
-    def builder(self) -> Builder:
-        """Return what makes the frames of its stages."""
+    def ready(self) -> bool:
+        """Finish what was decided; return whether the group has not ended."""
+        self._check_state()
+        self.sink.recover()
+        if not self.paired and (self.ended() or self._journal_ended()):
+            self.finish()
+        return not self.finished
+
+    def builder(self, known: Mapping[str, DataFrame] | None = None) -> Builder:
+        """Return what makes the frames of its stages, except those that are known."""
         whole = self.spark, self.flow, self._entry, self.root, self._letters, self.binaries
         return Builder(
             *whole,
             state=self.checkpoint.state_storage,
             careful=self.careful,
             tasks=self.sink.clock.tasks,
+            known=known,
         )
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:
@@ -184,7 +195,9 @@ class GroupQuery:
         for target in self.sink.targets:
             target.interrupt()  # a batch that waits for another host would let the query wait too
         self.sink.stop_soon()
-        if self.query is not None:
+        if self.shared is not None:
+            self.shared.stop()
+        elif self.query is not None:
             with ending(self.spark):
                 self.query.stop()
         # What Python still publishes would write the same small files as we do now, and to targets
@@ -225,7 +238,7 @@ class GroupQuery:
         """Stop the query of a group that has nothing left to do."""
         self.finished = True
         self.sink.stop_soon()
-        if self.query is not None:
+        if self.query is not None and (self.shared is None or self.shared.finished):
             self.query.stop()
 
     def finish(self) -> None:
@@ -377,14 +390,29 @@ class GroupQuery:
             raise RunError(f"{msg}, which the executors do not see", hint=hint)
 
     def _entry(self, name: str) -> DataFrame:
+        whole = entry_schema(self.flow, name, self.analysis.schemas)
+        needed = self.analysis.columns[self.group.name, name]
+        columns = tuple(whole.fieldNames()) if self.careful else needed  # of dead letters
+        parts = {} if self.careful else self.analysis.fields[self.group.name, name]
+        return self.read(name, columns, self.checkpoint.location, parts)
+
+    def read(
+        self, name: str, columns: tuple[str, ...], control: Path, parts: Fields | None = None
+    ) -> DataFrame:
+        """Return columns of an entry point, markers included, and nulls in place of the others.
+
+        Args:
+            name: The entry point.
+            columns: What is read of its journal.
+            control: The checkpoint under whose name its source finds orders.
+            parts: The fields of columns that are read, where these are not all.
+        """
         stream, source = (
             self.flow.stream(name),
             self.sink.inputs[journal_read(self.flow.stages[name])],
         )
         whole = entry_schema(self.flow, name, self.analysis.schemas)
-        needed = self.analysis.columns[self.group.name, name]
-        columns = tuple(whole.fieldNames()) if self.careful else needed  # of dead letters
-        parts = {} if self.careful else self.analysis.fields[self.group.name, name]
+        parts = parts or {}
         fields = [
             StructField(column, _part(whole[column].dataType, parts.get(column)))
             for column in columns
@@ -406,7 +434,7 @@ class GroupQuery:
             tasks=cores(self.spark),
             place=place,
             slack_ms=self._slack_ms,
-            control=str(self.checkpoint.location),
+            control=str(control),
             served=self._served(source.path),
             generation=None if self.sink.log is None else self.sink.log.generation,
         )

@@ -41,6 +41,7 @@ class Builder:
         state: Where the checkpoint is, for files with the state of stages; None keeps no files.
         careful: Whether to look for rows on which expressions fail, and keep them from stages.
         tasks: What tasks report to.
+        known: Stages that are built already.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Builder:
         state: Storage | None = None,
         careful: bool = False,
         tasks: TaskReports | None = None,
+        known: Mapping[str, DataFrame] | None = None,
     ) -> None:
         self.tasks = tasks
         self.spark = spark
@@ -64,7 +66,7 @@ class Builder:
         self._letters = letters
         self._state = state
         self._careful = careful
-        self._frames: dict[str, DataFrame] = {}
+        self._frames = dict(known or {})
 
     @property
     def worked(self) -> Accumulator[Worked] | None:

@@ -23,6 +23,7 @@ from millstream.errors import RunError, SwitchRefused
 from millstream.flow.flow import Flow
 from millstream.spark.run.locations import homes_of, next_homes, owning, shadow_homes
 from millstream.spark.run.query import GroupQuery
+from millstream.spark.run.shared_query import share
 from millstream.spark.run.version import Aside, FlowVersion, RunContext
 from millstream.spark.switching import handover, reprocess, vote
 from millstream.spark.switching.carry_out import CarryOut, Failure
@@ -192,6 +193,7 @@ class FlowVersions:
         )
         step = machine.advance(self._pair.state, asked, self._now())
         self._pair.plan, self._pair.next = plan, new
+        self._part()
         self._carrying.take(step)
         self._pair.mark()
 
@@ -320,8 +322,20 @@ class FlowVersions:
 
     def start_all(self) -> None:
         """Start all queries, one after the other."""
+        if isinstance(self._pair.state, Running) and not self.under_way:
+            for one in self.current.plan.shared:
+                queries = [self.current.queries[name] for name in one.groups]
+                share(one.name, self._ground.folder.resolve() / "shared", queries)
         for query in self.everything:
-            start(query)
+            if query.shared is None:
+                start(query)
+
+    def _part(self) -> None:
+        """Give the groups that a switch is about queries of their own, before anything is asked."""
+        touched = self._pair.parted | self._pair.moved | vote.asked_groups(self._pair)
+        for one in {id(query.shared): query.shared for query in self.everything}.values():
+            if one is not None:
+                one.part(touched)
 
     def _now(self) -> int:
         return self._clock.now_us()

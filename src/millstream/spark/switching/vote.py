@@ -44,12 +44,12 @@ def voters(pair: VersionPair) -> Iterator[Voter]:
 
 def _asked(pair: VersionPair) -> list[GroupQuery]:
     """Return the queries that have a say, also of the next version if it has a share already."""
-    groups = _asked_groups(pair)
+    groups = asked_groups(pair)
     found = [query for name, query in pair.current.queries.items() if name in groups]
     return found if pair.released is None else [*found, *pair.released.queries.values()]
 
 
-def _asked_groups(pair: VersionPair) -> set[str]:
+def asked_groups(pair: VersionPair) -> set[str]:
     """Return the groups of the current version that have a say."""
     queries, new = pair.current.queries, pair.new
     mine = pair.parted & queries.keys()

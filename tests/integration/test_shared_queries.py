@@ -1,0 +1,83 @@
+"""Groups that share a query give what queries of their own give, whatever dies, and are switched by themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+import millstream as ms
+from millstream.spark.flow_run import FlowRun
+from support.lives import Life, Switches, compare, outcome
+from support.recording import Recording
+from support.switched import begun
+from support.undisturbed import iso, line, rows_of
+
+pytestmark = pytest.mark.spark
+
+SINKS: Final = ("all", "even", "large", "named")
+
+
+def wide(changing: tuple[str, ...] = ()) -> object:
+    """Return what makes versions of a flow with four sinks, of which some change."""
+
+    def build(version: str) -> ms.Flow:
+        flow, events = begun()
+
+        def above(sink: str) -> str:
+            return f"v > -{version}" if sink in changing else "v > -1"  # all values are above it
+
+        events.sql("everything", f"SELECT * FROM events WHERE {above('all')}").sink(
+            "all", ms.jsonl("all")
+        )
+        halves = events.sql(
+            "halves", f"SELECT k, v div 2 AS half, v, at FROM events WHERE {above('even')}"
+        )
+        even = halves.sql("evens", "SELECT k, half, at FROM halves WHERE v % 2 = 0")
+        even.sink("even", ms.jsonl("even"))
+        events.sql("greater", f"SELECT v, at FROM events WHERE v >= 50 AND {above('large')}").sink(
+            "large", ms.jsonl("large")
+        )
+        names = f"SELECT upper(k) AS name, at, 1000 div v AS part FROM events WHERE v > 0 AND {above('named')}"
+        events.sql("names", names).sink("named", ms.jsonl("named"))
+        return flow
+
+    return build
+
+
+def wide_results(life: Life) -> dict[str, Counter[str]]:
+    """Return what the flow gives, in plain Python."""
+    rows = rows_of(life.recording, life.turns)
+    found = {
+        "all": [{"k": k, "v": v, "at": iso(at)} for k, v, at in rows],
+        "even": [{"k": k, "half": v // 2, "at": iso(at)} for k, v, at in rows if v % 2 == 0],
+        "large": [{"v": v, "at": iso(at)} for _, v, at in rows if v >= 50],
+        "named": [{"name": k.upper(), "at": iso(at), "part": 1000 // v} for k, v, at in rows if v],
+    }
+    return {sink: Counter(map(line, values)) for sink, values in found.items()}
+
+
+def sharing(run: FlowRun) -> set[str]:
+    """Return the groups that share a query."""
+    return {name for name, query in run.queries.items() if query.shared is not None}
+
+
+def check(life: Life, run: FlowRun) -> None:
+    compare(run, outcome(life.root, SINKS), wide_results(life))
+
+
+def test_groups_share_a_query_and_go_on_sharing_it_after_a_stop(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    life = Life(tmp_path / "life", wide(), Recording(7))
+    with life.running(spark) as run:
+        assert sharing(run) == {*SINKS}
+        life.until(run, lambda: life.turns > 2)
+    with life.running(spark) as run:
+        assert sharing(run) == {*SINKS}
+        life.until(run, lambda: life.turns > 4)
+        life.end(run)
+    check(life, run)
