@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,8 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.spark.flow_run import FlowRun
-from support.lives import Life, Switches, compare, outcome
+from millstream.spark.run.query import GroupQuery
+from support.lives import Life, Switches, compare, dying, outcome
 from support.recording import Recording
 from support.switched import begun
 from support.undisturbed import iso, line, rows_of
@@ -80,4 +82,74 @@ def test_groups_share_a_query_and_go_on_sharing_it_after_a_stop(
         assert sharing(run) == {*SINKS}
         life.until(run, lambda: life.turns > 4)
         life.end(run)
+    check(life, run)
+
+
+#: Between two writes of a batch: of the first member, and of one in the middle.
+POINTS: Final = (
+    "logged:2",
+    "staged:1",
+    "decided:2",
+    "published:3",
+    "before-commit:2",
+    "member-committed:2",
+    "decided:7",
+)
+
+
+def test_members_stand_at_one_place_again_after_any_death(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    life = Life(tmp_path / "life", wide(), Recording(8))
+    for point in POINTS:
+        with dying(point), life.running(spark) as run:
+            died = partial(has_died, [*run.queries.values()])
+            life.until(run, died)
+    with life.running(spark) as run:
+        assert sharing(run) == {*SINKS}
+        life.end(run)
+    check(life, run)
+
+
+def has_died(queries: list[GroupQuery]) -> bool:
+    """Tell whether a batch has failed; a run that is looked at no more is as good as dead."""
+    return any(query.query is not None and not query.query.isActive for query in queries)
+
+
+def test_members_whose_batch_fails_go_on_by_themselves(spark: SparkSession, tmp_path: Path) -> None:
+    life = Life(tmp_path / "life", wide(), Recording(9))
+    with dying("decided:6"), life.running(spark) as run:
+        life.until(run, lambda: not sharing(run))
+        life.end(run)
+    check(life, run)
+
+
+@pytest.mark.parametrize("changing", [("even",), SINKS])
+def test_members_are_switched_by_themselves(
+    spark: SparkSession, tmp_path: Path, changing: tuple[str, ...]
+) -> None:
+    life, switches = Life(tmp_path / "life", wide(changing), Recording(10)), Switches((1,))
+    with life.running(spark) as run:
+        assert sharing(run) == {*SINKS}
+        life.until(run, lambda: run.switching() is not None, switches)
+        assert sharing(run) == {*SINKS} - {*changing}
+        life.until(run, lambda: switches.fulfilled(run, life.turns), switches)
+    with life.running(spark) as run:
+        assert sharing(run) == {*SINKS}, (
+            "all share again, also those that own what is after the cut"
+        )
+        life.until(run, lambda: life.turns > 40)
+        life.end(run)
+    assert run.version == "2"
+    check(life, run)
+
+
+@pytest.mark.slow
+def test_a_driver_that_dies_in_a_switch_of_members_changes_no_result(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    life = Life(tmp_path / "life", wide(("even", "large")), Recording(11))
+    deaths = ("switch-started:1", "switch-asked:2", "switch-write-overlapping", "switch-closed:1")
+    run = life.lived_through(spark, Switches((1,)), deaths)
+    assert run.version == "2"
     check(life, run)

@@ -38,5 +38,6 @@ def renamed(flow: Flow, name: str) -> Flow:
     # A copy of the parts, not a rebuilding: everything was checked when the flow was built.
     copy._streams.update(flow._streams)
     copy._sinks.update(flow.sinks)
+    copy._groups.update(flow.groups)
     copy._stages.update(flow.stages)
     return copy

@@ -96,8 +96,8 @@
                                       # with table, outbox (address or data folder) with source;
                                       # also: key, end, server
 
-    groups:                           # sinks that share a query, and sinks that are to share none
-      copies: [hourly, late]
+    groups:                           # sinks that share a query, or one that shares none
+      apart: [hourly]
 
 Every mistake is reported with file, line and column. Stages that call functions (`apply`, `fold`)
 are written in Python.

@@ -1,7 +1,8 @@
-"""A flow, running: its journals, the sources that fill them, one query per group.
+"""A flow, running: its journals, the sources that fill them, the queries of its groups.
 
     .millstream/<flow>/journals/<name>/     a journal per source and per `.journal("name")`
     .millstream/<flow>/groups/<group>/      a checkpoint per group
+    .millstream/<flow>/shared/              Spark's files of queries that groups share, for this run
     .millstream/<flow>/switch/              what is known of switches from one version to the next
     .millstream/<flow>/run.log              Spark's log
     .millstream/<flow>/lock                 one run at a time

@@ -238,7 +238,9 @@ class GroupQuery:
         """Stop the query of a group that has nothing left to do."""
         self.finished = True
         self.sink.stop_soon()
-        if self.query is not None and (self.shared is None or self.shared.finished):
+        if self.shared is not None:
+            self.shared.halt()
+        elif self.query is not None:
             self.query.stop()
 
     def finish(self) -> None:

@@ -1,7 +1,7 @@
 """Groups that share a Spark query; each has its own checkpoint, and can go on by itself at any moment.
 
-    .millstream/<flow>/shared/<name>/           Spark's files for this run, made anew at every start
-    .millstream/<flow>/shared/<name>.orders     what its source is told
+    .millstream/<flow>/shared/<group>/          Spark's files for this run, made anew at every start
+    .millstream/<flow>/shared/<group>.orders    what its source is told
 
 Members that stand at different places are brought to one first: a query of those that are behind runs
 the one batch that is missing. See `io/shared_sink.py` for the order of writes.
@@ -74,7 +74,7 @@ def may_share(query: GroupQuery) -> bool:
     return plain and begun and local and not alone and not orders.held and orders.question is None
 
 
-def share(name: str, folder: Path, queries: Sequence[GroupQuery]) -> list[SharedQuery]:
+def share(folder: Path, queries: Sequence[GroupQuery]) -> None:
     """Start queries that groups share which begin with the same entry point.
 
     Those that cannot share are left as they are, for the caller to start.
@@ -83,22 +83,18 @@ def share(name: str, folder: Path, queries: Sequence[GroupQuery]) -> list[Shared
     by_lateness: dict[str, list[GroupQuery]] = {}
     for query in able:
         by_lateness.setdefault(repr(query.control.orders().lateness), []).append(query)
-    found = []
-    for number, some in enumerate(by_lateness.values()):
-        one = SharedQuery(f"{name}-{number}" if number else name, folder, some)
-        if one.begin():
-            found.append(one)
-    return found
+    for some in by_lateness.values():
+        SharedQuery(folder, some).begin()
 
 
 class SharedQuery:
     """One Spark query of several groups."""
 
-    def __init__(self, name: str, folder: Path, queries: Sequence[GroupQuery]) -> None:
-        self.name = name
-        self._folder = folder
-        self._location = folder / name
+    def __init__(self, folder: Path, queries: Sequence[GroupQuery]) -> None:
+        self.name = queries[0].group.name
         self.queries = list(queries)
+        self._folder = folder
+        self._location = folder / self.name
         self._branches: dict[str, Branch] = {}
         self._columns: dict[str, list[str]] = {}
         self._sink: SharedSink | None = None
@@ -112,17 +108,14 @@ class SharedQuery:
 
     # starting
 
-    def begin(self) -> bool:
-        """Start the query of those that can share it; return whether it runs."""
-        for prepare in (self._compose, self._level):
-            if len(self.queries) < 2:
-                return False
-            prepare()
-        if len(self.queries) < 2:
-            return False
-        self._start(self.queries, self.queries[0].checkpoint)
-        self.queries[0].wait_for_sources()
-        return True
+    def begin(self) -> None:
+        """Start the query of those that can share it, if there are several."""
+        self._compose()
+        if len(self.queries) > 1:
+            self._level()
+        if len(self.queries) > 1:
+            self._start(self.queries, self.queries[0].checkpoint)
+            self.queries[0].wait_for_sources()
 
     def _compose(self) -> None:
         """Build the rows of each sink once, and leave groups out whose rows Spark does not compose."""
@@ -188,8 +181,10 @@ class SharedQuery:
             else padded(start.positions, len(views))[: len(views)]
         )
         pairs = [*zip(views, begun, end.positions, strict=True)]
-        forward = start is None or len(start.positions) <= len(views)
-        forward = forward and all(a <= z for _, a, z in pairs)
+        forward = all(a <= z for _, a, z in pairs)
+        if start is not None:
+            forward &= len(start.positions) <= len(views)
+            forward &= start.floor is None or (end.floor is not None and start.floor <= end.floor)
         return forward and sum(view.rows(a, z) for view, a, z in pairs) <= query.limit
 
     def _stepped(self, step: Sequence[GroupQuery], end: Offset) -> bool:
@@ -260,6 +255,12 @@ class SharedQuery:
             self._query.stop()
         self._sink.shut(STOP_S)
 
+    def halt(self) -> None:
+        """Stop if no member has anything left to do."""
+        if self.finished and self._sink is not None and self._query is not None:
+            self._sink.stop_soon()
+            self._query.stop()
+
     def part(self, groups: set[str]) -> None:
         """Give queries of their own to some members, if they share this; the others share on."""
         members = [query for query in self.queries if not query.finished]
@@ -268,7 +269,7 @@ class SharedQuery:
         self.stop()
         for query in members:
             query.query = query.shared = None
-        share(self.name, self._folder, [q for q in members if q.group.name not in groups])
+        share(self._folder, [q for q in members if q.group.name not in groups])
         for query in members:
             if query.shared is None:
                 query.start()

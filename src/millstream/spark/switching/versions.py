@@ -14,6 +14,7 @@ compares one in the shadow, and `carry_out` calls them in the machine's order.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -323,9 +324,11 @@ class FlowVersions:
     def start_all(self) -> None:
         """Start all queries, one after the other."""
         if isinstance(self._pair.state, Running) and not self.under_way:
+            folder = self._ground.folder.resolve() / "shared"
+            shutil.rmtree(folder, ignore_errors=True)
             for one in self.current.plan.shared:
                 queries = [self.current.queries[name] for name in one.groups]
-                share(one.name, self._ground.folder.resolve() / "shared", queries)
+                share(folder, queries)
         for query in self.everything:
             if query.shared is None:
                 start(query)

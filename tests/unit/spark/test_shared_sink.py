@@ -1,0 +1,120 @@
+"""What members of a shared query write: files of all at once, and checkpoints as Spark's own."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millstream.spark.io.checkpoint import Checkpoint
+from millstream.spark.io.control import Orders
+from millstream.spark.io.shared_sink import Member, common_text, place_of
+from millstream.spark.io.sink import GroupSink
+from millstream.spark.io.source import Offset, plain
+from millstream.spark.io.staging import StageFiles, StageMany
+from millstream.spark.run.shared_query import Standing, standing_of
+
+
+def text(*positions: int, starts: int = 1, first: tuple[int, ...] | None = None) -> str:
+    offset = Offset("rows", positions, 5, starts, first)
+    return "\n".join(("v1", '{"batchWatermarkMs":7}', json.dumps(plain(offset))))
+
+
+def place(*positions: int) -> Offset:
+    return Offset("rows", positions, 5, 0)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    return Checkpoint(tmp_path, "sums", "abc", {})
+
+
+def member(checkpoint: Checkpoint, orders: Orders | None = None) -> Member:
+    sink = GroupSink("shop", checkpoint, [], {}, stateful=False, behind=timedelta(0))
+    return Member(sink, orders or Orders(), ())
+
+
+def test_a_task_writes_a_file_for_each_sink_that_has_rows(tmp_path: Path) -> None:
+    works = tuple(StageFiles(str(tmp_path), name, "parquet") for name in "abc")
+    number = pa.struct([pa.field("n", pa.int64(), nullable=False)])
+    word = pa.struct([("w", pa.string())])
+    batches = [
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array([{"n": 1}, None, {"n": 3}], number),
+                pa.array([None, {"w": None}, {"w": "x"}], word),
+                pa.nulls(3, word),
+            ],
+            names=["s0", "s1", "s2"],
+        ).slice(skipped)
+        for skipped in (0, 1)
+    ]
+    (answer,) = [pa.Table.from_batches(list(StageMany(works).write(iter(batches))))]
+    assert answer.column("sink").to_pylist() == [0, 1]
+    assert answer.column("rows").to_pylist() == [3, 4]
+    first, second = (pq.read_table(tmp_path / name) for name in answer.column("file").to_pylist())
+    assert first.to_pylist() == [{"n": 1}, {"n": 3}, {"n": 3}]
+    assert first.schema == pa.schema(number)
+    assert [row["w"] for row in second.to_pylist()] == [None, "x", None, "x"]
+    assert len(list(tmp_path.glob("*.parquet"))) == 2, "no file for no rows"
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    def batches():
+        rows = pa.array([{"n": 1}], pa.struct([("n", pa.int64())]))
+        yield pa.RecordBatch.from_arrays([rows], names=["s0"])
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        list(StageMany((StageFiles(str(tmp_path), "a", "parquet"),)).write(batches()))
+    assert not list(tmp_path.glob("*.parquet"))
+
+
+def test_a_member_logs_and_commits_under_its_own_numbers(checkpoint: Checkpoint) -> None:
+    one = member(checkpoint)
+    assert standing_of(checkpoint) == Standing(None, None)
+    logged = one.log(text(3), 10)
+    assert checkpoint.offsets(0) == text(3), "as Spark has written it"
+    assert standing_of(checkpoint) == Standing(None, place(3))
+    one.commit(logged)
+    assert standing_of(checkpoint) == Standing(place(3), None)
+    assert checkpoint.commits(0) == 'v1\n{"nextBatchWatermarkMs": 7}'
+    assert one.batch == member(checkpoint).batch == 1
+    assert json.loads((checkpoint.location / "metadata").read_text())["id"]
+
+
+def test_what_a_member_has_logged_stays(checkpoint: Checkpoint) -> None:
+    member(checkpoint).log(text(3), 10)
+    assert member(checkpoint).log(text(9), 10).offsets["rows"].positions == (3,)
+
+
+def test_older_batches_are_removed_as_spark_does(checkpoint: Checkpoint) -> None:
+    one = member(checkpoint)
+    for number in range(5):
+        one.commit(one.log(text(number), 3))
+    assert [checkpoint.offsets(batch) is not None for batch in range(5)] == [
+        False,
+        False,
+        *3 * [True],
+    ]
+    assert not checkpoint.commits(1)
+
+
+def test_a_member_logs_what_a_switch_has_given_it(checkpoint: Checkpoint) -> None:
+    checkpoint.log(0, text(2, first=(1,)), 10)
+    checkpoint.commit(0, 7)
+    owns = ((20, None, 0, 1 << 20),)
+    one = member(checkpoint, Orders(owns=owns, starts=((20, "at"),)))
+    one.log(text(3), 10)
+    found = checkpoint.logged(1)
+    assert found is not None
+    offset = found.offsets["rows"]
+    assert (offset.first, offset.owns, offset.owned_by) == ((1,), owns, ((20, "at"),))
+    assert place_of(found) == place(3)
+    shared = common_text(checkpoint.offsets(1) or "").split("\n")[2]
+    assert msgspec.json.decode(shared, type=Offset) == Offset("rows", (3,), 5, 1)
