@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millstream as ms
+from millstream.spark import failpoints
 from millstream.spark.flow_run import FlowRun
-from millstream.spark.run.query import GroupQuery
-from support.lives import Life, Switches, compare, dying, outcome
+from millstream.spark.run.version import up_to_date
+from support.lives import LIMIT_S, Life, Switches, compare, outcome
 from support.recording import Recording
 from support.switched import begun
 from support.undisturbed import iso, line, rows_of
@@ -97,29 +100,60 @@ POINTS: Final = (
 )
 
 
+class BatchFailed(Exception):
+    """A batch has come to a point at which it fails."""
+
+
+@contextmanager
+def failing(point: str) -> Iterator[None]:
+    """Let a batch fail the so-many-th time that one passes a point."""
+    name, _, count = point.partition(":")
+    passed = 0
+
+    def seen(found: str) -> None:
+        nonlocal passed
+        passed += found == name
+        if found == name and passed == int(count):
+            raise BatchFailed(point)
+
+    with failpoints.watched(seen):
+        yield
+
+
 def test_members_stand_at_one_place_again_after_any_death(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     life = Life(tmp_path / "life", wide(), Recording(8))
     for point in POINTS:
-        with dying(point), life.running(spark) as run:
-            died = partial(has_died, [*run.queries.values()])
-            life.until(run, died)
+        # Nobody polls: the run learns nothing of the failure, as if it had died there.
+        with failing(point), life.running(spark) as run:
+            while not has_died(run):
+                life.take_a_turn(run)
+                wait_for(lambda: has_died(run) or all(map(up_to_date, run.queries.values())))
     with life.running(spark) as run:
         assert sharing(run) == {*SINKS}
+        life.until(run, lambda: life.turns > 20)
         life.end(run)
     check(life, run)
 
 
-def has_died(queries: list[GroupQuery]) -> bool:
-    """Tell whether a batch has failed; a run that is looked at no more is as good as dead."""
-    return any(query.query is not None and not query.query.isActive for query in queries)
+def has_died(run: FlowRun) -> bool:
+    found = [one.query for one in run.queries.values() if one.query is not None]
+    return any(not query.isActive for query in found)
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_members_whose_batch_fails_go_on_by_themselves(spark: SparkSession, tmp_path: Path) -> None:
     life = Life(tmp_path / "life", wide(), Recording(9))
-    with dying("decided:6"), life.running(spark) as run:
+    with failing("decided:6"), life.running(spark) as run:
         life.until(run, lambda: not sharing(run))
+        life.until(run, lambda: life.turns > 20)
         life.end(run)
     check(life, run)
 

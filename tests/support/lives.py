@@ -119,7 +119,7 @@ class Life:
     def until(self, run: FlowRun, true: Callable[[], bool], wishes: Wishes | None = None) -> None:
         """Take turns until something is true, and ask for what is wanted after each."""
         while not true():
-            self._take_a_turn(run)
+            self.take_a_turn(run)
             if wishes is not None:
                 wishes.ask(run, self.build, self.turns)
             _wait(run, true)
@@ -129,7 +129,8 @@ class Life:
         perform(run, END, self.turns)
         assert run.wait(timeout=LIMIT_S), run.history()
 
-    def _take_a_turn(self, run: FlowRun) -> None:
+    def take_a_turn(self, run: FlowRun) -> None:
+        """Let the events of a turn come, or of several while a version leaves."""
         turn, (_, phase) = self.turns, _step(run)
         assert turn < MOST_TURNS, run.history()
         many = 1 if phase is None or phase in _STANDING else _MANY
