@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
@@ -105,19 +106,20 @@ class BatchFailed(Exception):
 
 
 @contextmanager
-def failing(point: str) -> Iterator[None]:
-    """Let a batch fail the so-many-th time that one passes a point."""
+def failing(point: str) -> Iterator[Event]:
+    """Let a batch fail the so-many-th time that one passes a point, and note that it has."""
     name, _, count = point.partition(":")
-    passed = 0
+    passed: Counter[str] = Counter()
+    failed = Event()
 
     def seen(found: str) -> None:
-        nonlocal passed
-        passed += found == name
-        if found == name and passed == int(count):
+        passed[found] += 1
+        if found == name and passed[name] == int(count):
+            failed.set()
             raise BatchFailed(point)
 
     with failpoints.watched(seen):
-        yield
+        yield failed
 
 
 def test_members_stand_at_one_place_again_after_any_death(
@@ -126,10 +128,10 @@ def test_members_stand_at_one_place_again_after_any_death(
     life = Life(tmp_path / "life", wide(), Recording(8))
     for point in POINTS:
         # Nobody polls: the run learns nothing of the failure, as if it had died there.
-        with failing(point), life.running(spark) as run:
-            while not has_died(run):
+        with failing(point) as failed, life.running(spark) as run:
+            while not failed.is_set():
                 life.take_a_turn(run)
-                wait_for(lambda: has_died(run) or all(map(up_to_date, run.queries.values())))
+                wait_for_rows(run, failed)
     with life.running(spark) as run:
         assert sharing(run) == {*SINKS}
         life.until(run, lambda: life.turns > 20)
@@ -137,14 +139,10 @@ def test_members_stand_at_one_place_again_after_any_death(
     check(life, run)
 
 
-def has_died(run: FlowRun) -> bool:
-    found = [one.query for one in run.queries.values() if one.query is not None]
-    return any(not query.isActive for query in found)
-
-
-def wait_for(true: Callable[[], bool]) -> None:
+def wait_for_rows(run: FlowRun, failed: Event) -> None:
+    """Wait until all that is there is read, or a batch has failed."""
     deadline = time.monotonic() + LIMIT_S
-    while not true():
+    while not failed.is_set() and not all(map(up_to_date, run.queries.values())):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
