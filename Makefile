@@ -56,7 +56,7 @@ soak: ## run the tests that take minutes on purpose
 	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
 
 prove: setup ## prove that switches change no result: all kinds of stages, deaths at every step, N random lives (N=3), N thousand seeds
-	@PROVE=$(or $(N),3) $(BIN)/pytest -m "soak or slow" --timeout=7200 --durations=15 tests/integration/test_{switch,switch_deaths,switch_joins,switch_lateness,switch_outside,switch_service,nulls_outside,share,again,shadow}.py tests/simulation/test_switch.py $(ARGS)
+	@PROVE=$(or $(N),3) $(BIN)/pytest -m "soak or slow" --timeout=7200 --durations=15 tests/integration/test_{switch,switch_deaths,switch_joins,switch_lateness,switch_outside,switch_service,nulls_outside,share,again,shadow,shared_queries}.py tests/simulation/test_switch.py $(ARGS)
 
 sim: setup ## simulate links under faults, 10,000 seeds (SEED=7 tells the story of one)
 	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(SEED) $(ARGS)
