@@ -11,8 +11,8 @@ what they spend on Python, patterns, programs, state and staging (`task_time`); 
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -133,15 +133,22 @@ class Spending:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self._clock: BatchClock | None = None
         self._sink: dict[str, float] = {}
 
-    def add(self, progress: Any, clock: BatchClock, tasks: int) -> None:
-        """Add a trigger, as Spark reports its progress."""
-        durations, before = progress["durationMs"], self._sink
+    def add(self, triggers: Sequence[Any], clock: BatchClock, tasks: int) -> None:
+        """Add the triggers since the last time, as Spark reports their progress.
+
+        Of several batches, the clock has only what they took together.
+        """
+        durations, ours = Counter[str](), dict[str, float]()
+        for one in triggers:
+            durations.update(one["durationMs"])
         if "addBatch" in durations:
-            self._sink = dict(clock.seconds)
-        ours = {name: one - before.get(name, 0.0) for name, one in self._sink.items()}
-        state_ms = sum(map(_state_ms, progress["stateOperators"]))
+            before = self._sink if clock is self._clock else {}
+            self._clock, self._sink = clock, dict(clock.seconds)
+            ours = {name: one - before.get(name, 0.0) for name, one in self._sink.items()}
+        state_ms = sum(_state_ms(one) for trigger in triggers for one in trigger["stateOperators"])
         for cause, seconds in spent(durations, ours, state_ms, tasks).items():
             self.seconds[cause] = round(self.seconds.get(cause, 0.0) + seconds, 3)
 

@@ -110,8 +110,8 @@ def test_triggers_are_added_up_and_what_the_sink_did_counts_once() -> None:
     for _ in range(2):
         batch(clock, time, [(0.5, "logged"), (3, "staged"), (0.5, "published")])
         ran = {"durationMs": {"addBatch": 4_000, "walCommit": 100}, "stateOperators": states}
-        spending.add(ran, clock, 1)
-        spending.add({"durationMs": {"latestOffset": 50}, "stateOperators": []}, clock, 1)
+        spending.add([ran], clock, 1)
+        spending.add([{"durationMs": {"latestOffset": 50}, "stateOperators": []}], clock, 1)
     assert spending.seconds == {
         "reading": 0.1,
         "planning": 1.0,
@@ -122,11 +122,30 @@ def test_triggers_are_added_up_and_what_the_sink_did_counts_once() -> None:
     }
 
 
+def test_batches_that_are_seen_together_take_what_the_clock_has_of_all() -> None:
+    time = Ticking()
+    clock, spending = BatchClock(time), Spending()
+    for _ in range(3):
+        batch(clock, time, [(0.5, "logged"), (3, "staged"), (0.5, "published")])
+    ran = {"durationMs": {"addBatch": 5_000}, "stateOperators": []}
+    spending.add([ran] * 3, clock, 1)
+    assert spending.seconds == {"planning": 4.5, "running": 9.0, "publishing": 1.5}
+
+
+def test_a_new_clock_begins_at_nothing() -> None:
+    time = Ticking()
+    spending = Spending()
+    for clock in (BatchClock(time), BatchClock(time)):
+        batch(clock, time, [(1, "logged"), (3, "staged")])
+        spending.add([{"durationMs": {"addBatch": 4_000}, "stateOperators": []}], clock, 1)
+    assert spending.seconds == {"planning": 2.0, "running": 6.0}
+
+
 def test_what_spark_counts_as_updates_of_a_stage_in_python_is_all_that_its_task_does() -> None:
     time = Ticking()
     clock, spending = BatchClock(time), Spending()
     times = {"allUpdatesTimeMs": 2_500, "allRemovalsTimeMs": 0, "commitTimeMs": 500}
     operator = {"operatorName": "transformWithStateInPandasExec", **times}
     batch(clock, time, [(0, "logged"), (3, "staged")])
-    spending.add({"durationMs": {"addBatch": 3_000}, "stateOperators": [operator]}, clock, 1)
+    spending.add([{"durationMs": {"addBatch": 3_000}, "stateOperators": [operator]}], clock, 1)
     assert spending.seconds == {"running": 2.5, "state": 0.5}

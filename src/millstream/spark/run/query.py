@@ -280,17 +280,15 @@ class GroupQuery:
         return tuple(one for one in seen if one.at > now - FORGOTTEN_S)
 
     def _count(self, recent: Sequence[Any]) -> None:
-        for progress in recent:
-            # By the time of the trigger: one that found nothing has the id of the batch to come.
-            if progress["timestamp"] > self._seen:
-                self._seen = progress["timestamp"]
-                self.rows_in += sum(row["rows"] for row in progress["observedMetrics"].values())
-                self._spending.add(progress, self.sink.clock, cores(self.spark))
-                if "addBatch" in progress["durationMs"]:
-                    self._batch_seconds = progress["durationMs"]["triggerExecution"] / 1000
-                    operators = progress["stateOperators"]
-                    self._state_rows = sum(one["numRowsTotal"] for one in operators)
-                    self._state_bytes = sum(one["memoryUsedBytes"] for one in operators)
+        # By the time of the trigger: one that found nothing has the id of the batch to come.
+        new = [progress for progress in recent if progress["timestamp"] > self._seen]
+        for progress in new:
+            self._seen = progress["timestamp"]
+            self.rows_in += sum(row["rows"] for row in progress["observedMetrics"].values())
+            if "addBatch" in progress["durationMs"]:
+                self._batch_seconds = progress["durationMs"]["triggerExecution"] / 1000
+                self._state_rows = sum(op["numRowsTotal"] for op in progress["stateOperators"])
+        self._spending.add(new, self.sink.clock, cores(self.spark))
 
     def _lag(self, committed: Logged | None, now_us: int) -> tuple[int, float]:
         rows, oldest = 0, now_us

@@ -33,9 +33,11 @@ from millstream.spark.io.targets import StagedTarget, Target
 from millstream.spark.run.query import STOP_S, GroupQuery
 from millstream.spark.served.serving import serving
 from millstream.spark.session.ending import ending
+from millstream.spark.session.session import cores
 from millstream.spark.stages.analyse import entry_schema
 from millstream.spark.stages.composed import Branch, branch_of, composed
 from millstream.spark.stages.entry import timed
+from millstream.spark.task_time import TaskReports
 from millstream.switch.starts import HIDDEN_START
 
 _log = logging.getLogger(__name__)
@@ -216,6 +218,7 @@ class SharedQuery:
         keep = int(spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 0) + 1
         job = queries[0].flow.name
         self._sink = sink = SharedSink(self.name, job, self._location, members, keep)
+        sink.clock.tasks = TaskReports.begin(spark, cores(spark))
         for query in queries:
             query.sink.clock = sink.clock
         frame = self._composed(queries)
