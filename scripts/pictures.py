@@ -26,7 +26,7 @@ from support.engines import wait_until
 ROOT = Path(__file__).parents[1]
 ALL = ROOT / "page" / "build" / "pictures"
 IMAGES = ROOT / "docs" / "images"
-SHOWN = ("overview-light", "job-light", "matches-light", "programs-dark")
+SHOWN = ("overview-light", "job-light", "matches-light")
 SECONDS = 40
 
 MORE = """
