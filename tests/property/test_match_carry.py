@@ -166,11 +166,12 @@ class Naive:
         for run in self.runs:
             named = [(renames.get(name, name), at) for name, at in run]
             names = [name for name, _ in named]
-            going = [k for k in range(len(names)) if names[: k + 1] != new.names[: k + 1]]
-            if going:
-                self.lost[run[going[0]][0]] += 1
-            elif len(names) == len(new.names):
-                self.lost[run[-1][0]] += 1
+            pairs = enumerate(zip(names, new.names, strict=False))
+            other = [k for k, (name, its) in pairs if name != its]
+            if other:
+                self.lost[run[other[0]][0]] += 1
+            elif len(names) >= len(new.names):  # the new one ends there
+                self.lost[run[len(new.names) - 1][0]] += 1
             elif new.within is None or self.start(run) + new.within > cut:
                 runs.append(named)
         for match, at in self.held:
