@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import millstream as ms
-from millstream.spark.run.query import SHORT
+from millstream.spark.run.stores import SHORT
 from millstream.testing import flow_test
 
 pytestmark = pytest.mark.spark

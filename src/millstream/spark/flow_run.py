@@ -400,9 +400,6 @@ class FlowRun:
         """Return why a query has died, if it has; the message names the stage, if it is known."""
         if query.query is None or query.query.isActive or query.finished:
             return None
-        if query.shared is not None:
-            query.shared.dissolve()
-            return None
         ours = query.sink.error
         if isinstance(ours, MillstreamError):
             return ours

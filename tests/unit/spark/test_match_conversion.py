@@ -60,7 +60,7 @@ class Single(Listed):
 class Stage:
     """The matcher of one pattern, over rows as they are."""
 
-    shards, renumbered, rows = 16, False, ROWS
+    shards, renumbered, settled_by_end, rows = 16, False, False, ROWS
 
     def __init__(self) -> None:
         self.matchers: list[Matcher] = [matcher(AUTOMATON, [], late=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import millstream as ms
-from millstream.spark.run.query import keeps_many_rows
+from millstream.spark.run.stores import keeps_many_rows
 from millstream.spark.session.session import tries_tasks_again
 
 

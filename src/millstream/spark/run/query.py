@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from pyspark import cloudpickle
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
 from millstream.clock import MICROSECOND
-from millstream.errors import RunError
 from millstream.flow.flow import Flow
-from millstream.flow.stages import EntryPoint, Stage, Written
+from millstream.flow.stages import EntryPoint, Written
 from millstream.journal import journal_at
 from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group, journal_read
@@ -30,23 +24,17 @@ from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Control
 from millstream.spark.io.moved import settle_in
 from millstream.spark.io.sink import GroupSink, Input
-from millstream.spark.io.source import MARKER, ReadSettings, padded, watermark_ms
-from millstream.spark.io.unfinished import forget_unfinished
+from millstream.spark.io.source import ReadSettings, padded, watermark_ms
+from millstream.spark.run.entry_rows import entry_rows, lag
 from millstream.spark.run.failure import failed_on_a_row
+from millstream.spark.run.stores import check_seen, store_settings
 from millstream.spark.served.serving import serving
 from millstream.spark.session.ending import ending
 from millstream.spark.session.session import (
-    CHANGELOG,
-    FORMAT,
-    IN_MEMORY,
-    JOIN_FORMAT,
-    ROCKSDB,
     cores,
-    tries_tasks_again,
 )
 from millstream.spark.stages.analyse import Analysis, Fields, entry_schema, needs_place
 from millstream.spark.stages.build import Builder
-from millstream.spark.stages.columns import place_field
 from millstream.spark.stages.kind import SparkKind, kind_of
 from millstream.spark.task_time import ProgramSeen, TaskReports
 
@@ -56,10 +44,6 @@ if TYPE_CHECKING:
 MOST_RESTARTS: Final = 3
 #: How long a stop waits for a target that does not answer.
 STOP_S: Final = 30.0
-#: Rows that a stage keeps for no longer than this stay in memory.
-SHORT: Final = timedelta(seconds=10)
-#: The ids of checkpoints that queries of this process have run.
-_RUN: Final[set[str]] = set()
 #: For how long a program is known that is not asked for anything: Spark ends idle workers sooner.
 FORGOTTEN_S: Final = 600.0
 
@@ -131,11 +115,10 @@ class GroupQuery:
         frame = self.builder().results(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the
         # checkpoint.
-        provider = self._provider()
-        self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
-        self.spark.conf.set(JOIN_FORMAT, "4" if provider == ROCKSDB else "2")
-        self.spark.conf.set(FORMAT, self.checkpoint.state_format)
-        self.spark.conf.set(CHANGELOG, self._writes_changes())
+        stages = [self.flow.stages[name] for name in self.group.stages]
+        master = self.spark.sparkContext.master or ""
+        for key, value in store_settings(self.checkpoint, stages, self.state, master).items():
+            self.spark.conf.set(key, value)
         writer = (
             frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)
         )
@@ -145,7 +128,8 @@ class GroupQuery:
 
     def ready(self) -> bool:
         """Finish what was decided; return whether the group has not ended."""
-        self._check_state()
+        if self.group.stateful:
+            check_seen(self.spark, self.checkpoint)
         self.sink.recover()
         if not self.paired and (self.ended() or self._journal_ended()):
             self.finish()
@@ -174,8 +158,12 @@ class GroupQuery:
         """Start the query once more if that may help; the checkpoint makes it harmless.
 
         It does if only a Python process of Spark's was too slow to come up, which happens on a busy
-        machine, or if an expression has failed: now it looks for the rows.
+        machine, or if an expression has failed: now it looks for the rows. A query that groups share
+        is followed by one for each, which tells whose batch fails.
         """
+        if self.shared is not None:
+            self.shared.dissolve()
+            return True
         sifts = not self.careful and any(kind.sifts for kind in self._kinds)
         failed = sifts and failed_on_a_row(failure)
         slow = "failed to connect back" in failure
@@ -255,7 +243,7 @@ class GroupQuery:
         if self.query is not None:
             self._count(self.query.recentProgress)
         committed = self.checkpoint.committed()
-        rows, seconds = self._lag(committed, now_us)
+        rows, seconds = lag(self.sink.inputs, committed, now_us)
         return GroupStatistics(
             name=self.group.name,
             batch=committed.batch if committed else -1,
@@ -290,24 +278,6 @@ class GroupQuery:
                 self._state_rows = sum(op["numRowsTotal"] for op in progress["stateOperators"])
         self._spending.add(new, self.sink.clock, cores(self.spark))
 
-    def _lag(self, committed: Logged | None, now_us: int) -> tuple[int, float]:
-        rows, oldest = 0, now_us
-        for name, source in self.sink.inputs.items():
-            reader = journal_at(source.path).cached_reader()
-            offset = committed.offsets.get(name) if committed else None
-            count = reader.description.partitions
-            begun = padded(offset.positions, count) if offset else None
-            for number in range(count):
-                view = reader.partition(number)
-                position = view.begin if begun is None else begun[number]
-                behind = view.rows(position, view.end)
-                rows += behind
-                if behind > 0:
-                    oldest = min(
-                        oldest, next(iter(view.entries(position, position + 1))).appended_at
-                    )
-        return rows, (now_us - oldest) / 1e6
-
     def _journal_ended(self) -> bool:
         """Tell whether this group's own journal has been ended: then nothing may follow."""
         if self.written is None:
@@ -326,28 +296,6 @@ class GroupQuery:
             if position < view.end or (ended and not view.state_at(position).ended):
                 return False
         return True
-
-    def _provider(self) -> str:
-        if any(kind.own_state for kind in self._kinds) or self.checkpoint.address is not None:
-            return ROCKSDB
-        if self.state is not None:
-            return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
-        # Windows are small beside their rows, and the in-memory store is twice as fast.
-        stages = (self.flow.stages[name] for name in self.group.stages)
-        return ROCKSDB if any(map(keeps_many_rows, stages)) else IN_MEMORY
-
-    def _writes_changes(self) -> bool:
-        """Tell whether RocksDB writes changes instead of whole versions.
-
-        Not where attempts of a batch could be mixed: where Spark tries tasks again, or behind an
-        unfinished batch of this process, of which it may be writing a whole version still.
-        """
-        unfinished = forget_unfinished(self.checkpoint)
-        before = self.checkpoint.id in _RUN
-        _RUN.add(self.checkpoint.id)
-        retried = tries_tasks_again(self.spark.sparkContext.master or "")
-        mixed = retried or (unfinished and before)
-        return self.checkpoint.unique_names or not mixed
 
     @property
     def _name(self) -> str:
@@ -379,16 +327,6 @@ class GroupQuery:
         found.service.allow(journal)
         return str(found.file)
 
-    def _check_state(self) -> None:
-        """Refuse a group whose executors would keep its state where nobody finds it again."""
-        found = serving(self.spark)
-        if self.checkpoint.on_s3:
-            return
-        if self.group.stateful and found is not None and not found.checkpoints:
-            msg = f'group "{self.group.name}" keeps state in {self.checkpoint.spark_location}'
-            hint = "give --storage s3://..., or mount the folder of checkpoints on all hosts of the cluster"
-            raise RunError(f"{msg}, which the executors do not see", hint=hint)
-
     def _entry(self, name: str) -> DataFrame:
         whole = entry_schema(self.flow, name, self.analysis.schemas)
         needed = self.analysis.columns[self.group.name, name]
@@ -412,72 +350,25 @@ class GroupQuery:
             self.sink.inputs[journal_read(self.flow.stages[name])],
         )
         whole = entry_schema(self.flow, name, self.analysis.schemas)
-        parts = parts or {}
-        fields = [
-            StructField(column, _part(whole[column].dataType, parts.get(column)))
-            for column in columns
-        ]
         placed = self.careful or needs_place(self.flow, self.group)
-        place = self.group.inputs.index(source.name) if placed else None
-        fields += [place_field()] if place is not None else []
-        fields += [StructField(MARKER, BooleanType())] if stream.time else []
         settings = ReadSettings(
             journal=source.name,
             path=str(source.path),
             columns=columns,
-            fields=parts,
-            schema=json.dumps(StructType(fields).jsonValue()),
+            fields=parts or {},
+            schema="",
             time=stream.time,
             lateness=source.lateness,
             grouped=source.grouped,
             limit=self.limit,
             tasks=cores(self.spark),
-            place=place,
+            place=self.group.inputs.index(source.name) if placed else None,
             slack_ms=self._slack_ms,
             control=str(control),
             served=self._served(source.path),
             generation=None if self.sink.log is None else self.sink.log.generation,
         )
-        option = msgspec.json.encode(settings).decode()
-        frame = self.spark.readStream.format("millstream").option("settings", option).load()
-        # What no result depends on is not read, but a stage may name it.
-        unread = [field for field in whole.fields if field.name not in frame.columns]
-        if not unread and not parts:
-            return frame
-        return frame.select(
-            *(_filled(column, whole, parts.get(column)) for column in frame.columns),
-            *(F.lit(None).cast(field.dataType).alias(field.name) for field in unread),
-        )
-
-
-def _part(kind: DataType, names: Sequence[str] | None) -> DataType:
-    """Return a struct with some of its fields."""
-    if names is None:
-        return kind
-    assert isinstance(kind, StructType)
-    return StructType([kind[name] for name in names])
-
-
-def _filled(column: str, whole: StructType, names: Sequence[str] | None) -> Column:
-    """Return a column, with nulls for the fields that were not read."""
-    if names is None:
-        return F.col(f"`{column}`")
-    kind = whole[column].dataType
-    assert isinstance(kind, StructType)
-    return F.struct(
-        *(
-            (F.col(f"`{column}`.`{one.name}`") if one.name in names else F.lit(None))
-            .cast(one.dataType)
-            .alias(one.name)
-            for one in kind.fields
-        )
-    ).alias(column)
-
-
-def keeps_many_rows(stage: Stage) -> bool:
-    """Tell whether a stage keeps whole rows, and not only for a moment of event time."""
-    horizon = stage.reach(timedelta(0)).horizon
-    return kind_of(stage).whole_rows and (horizon is None or horizon > SHORT)
+        return entry_rows(self.spark, settings, whole)
 
 
 def inputs_of(flow: Flow, group: Group, where: Callable[[str], Path]) -> dict[str, Input]:
