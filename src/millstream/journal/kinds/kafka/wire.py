@@ -223,16 +223,20 @@ class Fetcher:
         asked = TopicPartition(spot.topic, spot.partition)
         until = time.monotonic() + timeout
         while True:
+            left = max(_PAUSE_S, until - time.monotonic())
             try:
-                found = self._consumer.get_watermark_offsets(asked, timeout, cached=False)
+                found = self._consumer.get_watermark_offsets(asked, left, cached=False)
                 if found is None:
                     raise BrokerAway(f"{self._place(spot)} does not say how far it goes")
                 return int(found[0]), int(found[1])
             except KafkaException as error:
-                if error.args[0].name() not in _FRESH or time.monotonic() > until:
+                # A broker that dies while it is asked may be back: it is asked again, as by the client
+                # itself if it is away before.
+                again = error.args[0].name() in _FRESH or away(error.args[0])
+                if not again or time.monotonic() > until:
                     raise translated(error, self._place(spot), self._trouble.last) from None
                 with suppress(KafkaException):  # asked again, it says what is wrong
-                    self._consumer.list_topics(spot.topic, timeout)
+                    self._consumer.list_topics(spot.topic, left)
                 time.sleep(_PAUSE_S)
 
     def _go(self, spot: Spot, start: int) -> None:
