@@ -44,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 #: How long members that are behind may take to come to the place of the others.
 STEP_S: Final = 120.0
+#: How long an end waits for what Spark reports of the last batch.
+REPORT_S: Final = 5.0
 
 
 class Standing(NamedTuple):
@@ -261,6 +263,10 @@ class SharedQuery:
     def halt(self) -> None:
         """Stop if no member has anything left to do."""
         if self.finished and self._sink is not None and self._query is not None:
+            # Members commit a batch before Spark does, which then reports how many rows it had.
+            deadline = time.monotonic() + REPORT_S
+            while self._query.status["isTriggerActive"] and time.monotonic() < deadline:
+                time.sleep(0.01)
             self._sink.stop_soon()
             self._query.stop()
 
