@@ -152,7 +152,8 @@ def drive(seed: int, stops: list[int], epochs: int) -> int:
 def check_rubbish(host: Host, epochs: int) -> None:
     """What is published leaves nothing behind; a loss of power may bring back what was removed."""
     path = host.description.path
-    for file in list(staged_folder(path).iterdir()):
+    folder = staged_folder(path)  # not there if nothing got so far
+    for file in list(folder.iterdir()) if folder.exists() else ():
         epoch, partition = int(file.name.split("-")[1]), int(file.stem.split("-")[-1])
         assert epoch < epochs
         assert any(epoch > host.writers[partition].highest(sender) for sender in SENDERS)
