@@ -1,7 +1,7 @@
 """Groups that share a Spark query; each has its own checkpoint, and can go on by itself at any moment.
 
-    .millstream/<flow>/shared/<group>/          Spark's files for this run, made anew at every start
-    .millstream/<flow>/shared/<group>.orders    what its source is told
+    .millstream/<flow>/shared/<group>/          Spark's files for this run, removed at every start
+    .millstream/<flow>/shared/<group>.orders    the orders for its source
 
 Members that stand at different places are brought to one first: a query of those that are behind runs
 the one batch that is missing. See `io/shared_sink.py` for the order of writes.
