@@ -44,19 +44,15 @@ export function byHealth(pulses: Iterable<Pulse>): { pulse: Pulse; found: Findin
     );
 }
 
-/** The oldest watermark of a job's groups, in seconds since 1970. */
-export function watermark(pulse: Pulse): number | null {
-  const known = pulse.job.groups.map((one) => one.watermark_ms).filter((one) => one !== null && one !== undefined);
-  return known.length ? Math.min(...known) / 1000 : null;
-}
-
 const YEAR_S = 365 * 86400;
 
 /** Whether a moment is that of time that has ended: far from the clock. */
 export const ended = (at: number, now: number) => at > now + YEAR_S;
 
-export function watermarkAge(pulse: Pulse, now: number): string {
-  const found = watermark(pulse);
-  if (found === null) return "–";
-  return ended(found, now) ? "ended" : duration(Math.max(0, now - found));
+/** Of the group that is furthest behind; those that have ended are behind nothing. */
+export function watermarkAge({ job }: Pulse, now: number): string {
+  const timed = job.groups.filter((one) => one.watermark_ms !== null && one.watermark_ms !== undefined);
+  const going = timed.filter((one) => !one.finished && !ended(one.watermark_ms! / 1000, now));
+  if (going.length === 0) return timed.length || (job.groups.length && job.groups.every((one) => one.finished)) ? "ended" : "–";
+  return duration(Math.max(0, now - Math.min(...going.map((one) => one.watermark_ms!)) / 1000));
 }

@@ -17,7 +17,7 @@ function extended(series: Series, pulse: Pulse, at: number): Series {
       lag_rows: one.lag_rows,
       lag_seconds: one.lag_seconds,
       batch_seconds: one.batch_seconds,
-      watermark_ms: one.watermark_ms ?? null,
+      watermark_ms: one.finished ? null : (one.watermark_ms ?? null),
       state_rows: one.state_rows,
       state_bytes: one.state_bytes ?? 0,
       ...Object.fromEntries(

@@ -62,6 +62,22 @@ def test_a_job_with_many_findings_is_one_line_that_opens(browser: Browser, tmp_p
         expect(page.get_by_role("region", name="engines")).to_contain_text("free of")
 
 
+def test_a_watermark_is_that_of_groups_that_have_not_ended(
+    browser: Browser, tmp_path: Path
+) -> None:
+    now = int(time.time())
+    old = GroupStatus("old", watermark_ms=(now - 7200) * 1000, finished=True)
+    with serving(tmp_path) as served, opened(browser) as page:
+        served.engine.groups = (old, GroupStatus("new", watermark_ms=(now - 90) * 1000))
+        served.deploy(name="shop")
+        page.goto(served.server.url)
+        age = page.locator("table.jobs td[data-label='Watermark age']")
+        expect(age).to_contain_text("1 min")
+        served.engine.groups = (old,)
+        expect(age).to_have_text("ended")
+        expect(page.get_by_role("region", name="tasks")).to_have_count(0)  # nobody shares jobs
+
+
 def test_programs_of_stages_are_shown_with_what_they_print(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -86,6 +86,10 @@ def test_a_pattern_is_drawn_with_its_runs_and_its_latest_matches(
     first.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("region", name="match", exact=True)).to_contain_text("origin")
+    with page.expect_response(lambda answer: "/rows?" in answer.url):
+        """They are read again, and the one that was opened stays so."""
+    expect(it.get_by_role("button", name="match of", pressed=True)).to_have_count(1)
+    expect(it.get_by_role("button", name="match of", pressed=True)).to_be_focused()
     assert page.locator("img[src=x]").count() == 0
     assert violations(page) == []
     wide = page.evaluate("document.documentElement.scrollWidth")

@@ -1,6 +1,6 @@
 // Checkpoints: how far groups are, what has changed since the batch before, and whether all of it is there.
 import { useState } from "preact/hooks";
-import { type Checkpoint, type VerifiedCheckpoint, jobPath, post } from "../api";
+import { type Checkpoint, type Pulse, type VerifiedCheckpoint, jobPath, post } from "../api";
 import { bytes, clock, rows } from "../format";
 import { Empty, Fact, Failure, useAttempt, useLoaded } from "../parts";
 import { ended } from "../health";
@@ -11,10 +11,12 @@ export default jobRoute({
   part: "checkpoints",
   title: "Checkpoints",
   order: 45,
-  show: ({ pulse }) => <Checkpoints key={pulse.job.name} job={pulse.job.name} />,
+  show: ({ pulse }) => <Checkpoints key={pulse.job.name} pulse={pulse} />,
 });
 
-function Checkpoints({ job }: { job: string }) {
+function Checkpoints({ pulse }: { pulse: Pulse }) {
+  const job = pulse.job.name;
+  const finished = new Set(pulse.job.groups.filter((one) => one.finished).map((one) => one.name));
   const found = useLoaded<Checkpoint[]>(jobPath(job, "checkpoints"), 5);
   if (found.error && !found.value) return <Failure error={found.error} />;
   if (!found.value) return <Empty title="The driver reads its checkpoints …" />;
@@ -22,7 +24,7 @@ function Checkpoints({ job }: { job: string }) {
   return (
     <>
       {found.value.map((one) => (
-        <One key={one.folder} job={job} it={one} />
+        <One key={one.folder} job={job} it={one} finished={finished.has(one.folder)} />
       ))}
     </>
   );
@@ -36,7 +38,7 @@ function watermark(it: Checkpoint): string {
   return ended(at, live.now.value) ? "ended" : clock(at);
 }
 
-function One({ job, it }: { job: string; it: Checkpoint }) {
+function One({ job, it, finished }: { job: string; it: Checkpoint; finished: boolean }) {
   const [verified, show] = useState<VerifiedCheckpoint | null>(null);
   const { error, working, attempt } = useAttempt();
   const verify = () =>
@@ -49,7 +51,7 @@ function One({ job, it }: { job: string; it: Checkpoint }) {
       <dl class="facts">
         <Fact name="Committed batch">{number(it.batch)}</Fact>
         <Fact name="Logged batch">{number(it.logged)}</Fact>
-        <Fact name="Watermark">{watermark(it)}</Fact>
+        <Fact name="Watermark">{finished ? "ended" : watermark(it)}</Fact>
         <Fact name="Fingerprint">
           <code>{it.fingerprint.slice(0, 12)}</code>
         </Fact>

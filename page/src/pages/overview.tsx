@@ -123,7 +123,7 @@ function Engines() {
       <dl class="facts">
         <Fact name="This one">{engine.of > 1 ? `node ${engine.node} of ${engine.of}` : (own || "alone")}</Fact>
         <Fact name="Load of the host">
-          {(engine.load ?? 0).toFixed(1)} of {rows(engine.cores ?? 1)} cores
+          {(engine.load ?? 0).toFixed(1)} on {engine.cores === 1 ? "1 core" : `${rows(engine.cores ?? 1)} cores`}
         </Fact>
         <Fact name="Disk">
           <Disk free={engine.disk_free ?? 0} size={engine.disk_size ?? 0} />
@@ -143,7 +143,7 @@ function Engines() {
             </Fact>
           ))}
       </dl>
-      {tasks.length > 0 && (
+      {engine.shares && tasks.length > 0 && (
         <div class="scroll" tabIndex={0} role="region" aria-label="tasks">
           <table class="small">
             <thead>

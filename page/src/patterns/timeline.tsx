@@ -3,6 +3,8 @@ import { clock, rows } from "../format";
 import { asButton } from "../parts";
 
 export interface Match {
+  /** The row as text: it is the same when the rows are read again. */
+  id: string;
   lane: string;
   /** The moments of its events, in seconds since 1970, with their names. */
   events: { name: string; at: number }[];
@@ -34,7 +36,7 @@ export function matchOf(row: Record<string, unknown>, by: string[]): Match | nul
   const names = by.filter((name) => name in row);
   const lane = (names.length ? names : first ? [first] : []).map((name) => String(row[name])).join(", ");
   const times = events.map((one) => one.at);
-  return { lane: lane || "all", events, from: Math.min(...times), until: Math.max(...times), timedOut: row.timed_out === true, row };
+  return { id: JSON.stringify(row), lane: lane || "all", events, from: Math.min(...times), until: Math.max(...times), timedOut: row.timed_out === true, row };
 }
 
 interface Given {
@@ -45,7 +47,8 @@ interface Given {
 
 export function Timeline({ matches, chosen, choose }: Given) {
   const newest = [...new Set([...matches].reverse().map((one) => one.lane))];
-  const lanes = newest.slice(0, LANES);
+  // By name: lanes that change places would take the focus of the keyboard with them.
+  const lanes = newest.slice(0, LANES).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   const first = Math.min(...matches.map((one) => one.from));
   const last = Math.max(...matches.map((one) => one.until));
   const room = Math.max((last - first) * 0.02, 0.5);
@@ -66,8 +69,8 @@ export function Timeline({ matches, chosen, choose }: Given) {
               <rect class="lane" width="100%" height="12" y="6" rx="3" />
               {matches
                 .filter((one) => one.lane === lane)
-                .map((one, at) => (
-                  <Bar key={at} one={one} place={place} chosen={one.row === chosen?.row} choose={choose} />
+                .map((one) => (
+                  <Bar key={one.id} one={one} place={place} chosen={one.id === chosen?.id} choose={choose} />
                 ))}
             </svg>
           </li>

@@ -47,7 +47,9 @@ def table(left: tuple[str, ...], right: tuple[str, ...] = ()) -> Table:
 def group_cells(group: GroupStatus | GroupStatistics) -> tuple[str, ...]:
     """Return the batch, the lag, the watermark and the state of a group."""
     lag = f"{group.lag_rows:,} ({group.lag_seconds:.1f} s)" if group.lag_rows else "0"
-    watermark, state = moment(group.watermark_ms), f"{group.state_rows:,}"
+    # A group without state ends without a watermark that says so.
+    watermark = "ended" if group.finished else moment(group.watermark_ms)
+    state = f"{group.state_rows:,}"
     return f"{group.batch_seconds:.1f} s", lag, watermark, state
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +75,15 @@ def test_points_have_a_distance_and_the_oldest_go() -> None:
     assert series.groups["hourly"]["watermark_ms"] == [None, None, None]
     lines = history.lines(2)
     assert (lines.at, lines.lag_rows) == ([110.0, 115.0], [7.0, 7.0])
+
+
+def test_a_group_that_has_ended_is_behind_no_clock() -> None:
+    history = History()
+    for at, finished in ((1000.0, False), (1005.0, True)):
+        group = GroupStatus("hourly", watermark_ms=900_000, finished=finished)
+        now = msgspec.structs.replace(job(1), groups=(group,))
+        history.add(Pulse(now, Meter().rates(now, [], at)), at)
+    assert history.series().groups["hourly"]["watermark_ms"] == [900_000.0, None]
 
 
 def test_a_group_that_came_later_has_no_values_before_and_one_that_left_is_forgotten() -> None:

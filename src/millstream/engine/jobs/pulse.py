@@ -229,7 +229,7 @@ def _of_group(group: GroupStatus, rates: Rates) -> tuple[float, ...]:
         group.lag_rows,
         group.lag_seconds,
         group.batch_seconds,
-        np.nan if group.watermark_ms is None else group.watermark_ms,
+        np.nan if group.watermark_ms is None or group.finished else group.watermark_ms,
         group.state_rows,
         group.state_bytes,
         *(rates.spent.get(group.name, {}).get(cause, 0.0) for cause in CAUSES),
