@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType
 
 import millstream as ms
 from millstream.spark.batch_clock import CAUSES
@@ -34,6 +38,15 @@ def step(seen: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return seen + 1, {"k": row["k"], "at": row["at"], "seen": seen + 1}
 
 
+slow = udf(lambda n: time.sleep(0.002) or n, LongType())
+
+
+def slowly(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for one in batches:
+        time.sleep(0.002 * len(one))
+        yield one
+
+
 def flow(program: Path) -> ms.Flow:
     made = ms.Flow("causes")
     rows = made.source(
@@ -50,6 +63,10 @@ def flow(program: Path) -> ms.Flow:
     matched.journal("matches")
     made.stream("matches").sink("matched", ms.memory())
     rows.action("echo", [str(program)], input="n", output="said bigint").sink("said", ms.memory())
+    by_row = rows.apply("by_row", lambda frame: frame.withColumn("m", slow(frame.n)))
+    by_row.sink("rows_one_by_one", ms.memory())
+    in_bulk = rows.apply("in_bulk", lambda frame: frame.mapInPandas(slowly, frame.schema))
+    in_bulk.sink("rows_in_bulk", ms.memory())
     return made
 
 
@@ -72,7 +89,8 @@ def test_tasks_report_what_their_time_goes_into_and_the_programs_that_they_keep(
         groups = {one.name: one for one in t._run.statistics().groups}
     assert all(set(one.spent) <= set(CAUSES) for one in groups.values())
     # 400 calls of 2 ms, by as many tasks as run at once
-    assert groups["counts"].spent["python"] >= 0.79 / cores(spark)
+    for name in ("counts", "rows_one_by_one", "rows_in_bulk"):
+        assert groups[name].spent["python"] >= 0.79 / cores(spark), name
     assert groups["matches"].spent["matching"] > 0
     assert groups["matches"].spent["staging"] > 0
     assert groups["said"].spent["programs"] > 0

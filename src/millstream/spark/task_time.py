@@ -32,6 +32,7 @@ _TASKS: Final = "tasks"
 #: Of how many workers the driver knows the programs, those that were busy last.
 _MOST_PROGRAMS: Final = 256
 
+_END: Final = object()
 Worked = dict[str, float]
 Rows = Iterable[Any]
 
@@ -93,16 +94,16 @@ class Timed:
             rows = iter(batches)
             while True:
                 begun = self.now()
-                batch = next(rows, None)
+                batch = next(rows, _END)
                 waited += self.now() - begun
-                if batch is None:
+                if batch is _END:
                     return
                 yield batch
 
         try:
             begun = self.now()
             found = iter(self.work(fed()))
-            while (made := next(found, None)) is not None:
+            while (made := next(found, _END)) is not _END:
                 spent += self.now() - begun
                 yield made
                 begun = self.now()

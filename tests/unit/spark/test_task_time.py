@@ -3,11 +3,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from millstream.spark.batch_clock import BatchClock
+from millstream.spark.stages.timed_functions import TimedCalls
 from millstream.spark.task_time import (
     PYTHON,
     STAGING,
@@ -51,6 +53,28 @@ def test_waiting_for_rows_and_for_those_who_take_them_does_not_count() -> None:
     for _ in Timed(work, STAGING, worked, time)(rows()):
         time.now += 100  # what is behind it too
     assert worked.value == {STAGING: 8.0, "tasks": 1.0}
+
+
+def test_what_a_function_makes_of_nothing_is_passed_on() -> None:
+    worked = accumulator(_Adding())
+    assert list(Timed(lambda batches: batches, PYTHON, worked)([1, None, 2])) == [1, None, 2]
+
+
+def test_calls_are_reported_when_they_have_taken_a_millisecond() -> None:
+    time, worked = Ticking(), accumulator(_Adding())
+
+    def work(seconds: float, *, fails: bool = False) -> float:
+        time.now += seconds
+        if fails:
+            raise ValueError("no")
+        return seconds
+
+    timed = TimedCalls(work, worked, time)
+    assert timed(0.0004) == 0.0004
+    assert worked.value == {}
+    with pytest.raises(ValueError, match="no"):
+        timed(0.25, fails=True)
+    assert worked.value == pytest.approx({PYTHON: 0.2504})
 
 
 def test_a_part_of_what_is_measured_is_put_down_to_itself_alone() -> None:

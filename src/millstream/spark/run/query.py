@@ -135,14 +135,16 @@ class GroupQuery:
             self.finish()
         return not self.finished
 
-    def builder(self, known: Mapping[str, DataFrame] | None = None) -> Builder:
+    def builder(
+        self, known: Mapping[str, DataFrame] | None = None, tasks: TaskReports | None = None
+    ) -> Builder:
         """Return what makes the frames of its stages, except those that are known."""
         whole = self.spark, self.flow, self._entry, self.root, self._letters, self.binaries
         return Builder(
             *whole,
             state=self.checkpoint.state_storage,
             careful=self.careful,
-            tasks=self.sink.clock.tasks,
+            tasks=tasks or self.sink.clock.tasks,
             known=known,
         )
 

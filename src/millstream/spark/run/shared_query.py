@@ -104,6 +104,7 @@ class SharedQuery:
         self._sink: SharedSink | None = None
         self._query: StreamingQuery | None = None
         self._stopping = threading.Lock()
+        self._tasks = TaskReports.begin(queries[0].spark, cores(queries[0].spark))
 
     @property
     def finished(self) -> bool:
@@ -148,7 +149,7 @@ class SharedQuery:
 
     def _rows(self, query: GroupQuery, entry: str, base: DataFrame) -> DataFrame:
         """Return the rows that a group publishes."""
-        frame = query.builder({entry: base}).results(query.group.output)
+        frame = query.builder({entry: base}, self._tasks).results(query.group.output)
         orders, sink = query.control.orders(), query.sink
         if orders.owns is not None and sink.start_before is not None:
             frame = frame.where(owned(orders.owns, sink.start_before, sink.key, orders.starts))
@@ -220,7 +221,7 @@ class SharedQuery:
         keep = int(spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 0) + 1
         job = queries[0].flow.name
         self._sink = sink = SharedSink(self.name, job, self._location, members, keep)
-        sink.clock.tasks = TaskReports.begin(spark, cores(spark))
+        sink.clock.tasks = self._tasks
         for query in queries:
             query.sink.clock = sink.clock
         frame = self._composed(queries)

@@ -14,11 +14,14 @@ from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import parsed
 from millstream.spark.stages.kind import SparkKind
 from millstream.spark.stages.stateless import check_stateless, ddl, first_line, title
+from millstream.spark.stages.timed_functions import timed_functions
 
 
 def build(stage: Apply, builder: Builder) -> DataFrame:
+    rows = builder.frame(stage.input)
     try:
-        frame = stage.function(builder.frame(stage.input))
+        with timed_functions(builder.worked):
+            frame = stage.function(rows)
     except (FlowError, PySparkException):
         raise
     except Exception as error:
