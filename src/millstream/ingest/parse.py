@@ -5,6 +5,7 @@ it halved, and halved again, until the bad lines stand alone: the good ones
 never wait for them, and a block with one bad line costs a few more calls, not
 one per line. Whether a line is good is a fact of the line alone, never of its
 neighbours, so a restart that cuts the blocks elsewhere refuses the same lines.
+A text whose lines are all good is never cut into lines at all (`parse_text`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from millstream.errors import UnsupportedColumn
-from millstream.ingest.rows import Numbers, Refused, Rows, empty, joined, one_batch
+from millstream.ingest.rows import Numbers, Refused, Rows, empty, joined, numbered, one_batch
 
 #: A refused block of so few lines is tried line by line.
 _FEW: Final = 8
@@ -37,6 +38,9 @@ _NO_NUMBER: Final = re.compile(rb'"(NaN|-?Infinity)"')
 
 #: How deeply a value may be nested. Python's own limit depends on what else is on its stack.
 _DEEPEST: Final = 200
+
+#: Whether a letter may be the first of a blank line, by its number.
+_SPACE: Final = np.isin(np.arange(256), np.frombuffer(b"\n\r\t\x0b\x0c ", np.uint8))
 
 #: What parsers raise for a record: whatever its bytes are, it becomes a row or one of these.
 BadRecord = (pa.ArrowException, ValueError, TypeError, ArithmeticError, RecursionError)
@@ -54,6 +58,17 @@ class Parser(Protocol):
         ...
 
 
+class TextParser(Parser, Protocol):
+    """Turns texts into rows, too, without cutting them into lines."""
+
+    def whole(self, text: bytes, lines: int) -> pa.RecordBatch:
+        """Return the rows of a text of so many lines, or raise one of `BadRecord`.
+
+        It may also raise where only cutting the text into lines can tell that all are good.
+        """
+        ...
+
+
 def parse_rows(lines: Iterable[str | bytes], schema: pa.Schema, first: int = 0) -> Rows:
     """Return the rows of JSON lines, numbered by line from `first`.
 
@@ -61,6 +76,19 @@ def parse_rows(lines: Iterable[str | bytes], schema: pa.Schema, first: int = 0) 
     missing is null.
     """
     return parse_lines([_bytes(line) for line in lines], json_parser(schema), schema, first)
+
+
+def parse_text(text: bytes, parser: TextParser, schema: pa.Schema, first: int = 0) -> Rows:
+    """Return the rows of a text, whose last line has no newline: those of `parse_lines`, sooner."""
+    letters = np.frombuffer(text, np.uint8)
+    begins = np.append(0, np.flatnonzero(letters == ord("\n")) + 1)
+    if begins[-1] < len(text) and not _SPACE[letters[begins]].any():
+        try:
+            lines = len(begins)
+            return numbered(_sound(parser.whole(text, lines), lines), first)
+        except BadRecord:
+            pass  # some line is bad: which one, the halving finds out
+    return parse_lines(text.split(b"\n"), parser, schema, first)
 
 
 def parse_lines(lines: Sequence[bytes], parser: Parser, schema: pa.Schema, first: int = 0) -> Rows:
@@ -81,7 +109,7 @@ def _halving(lines: list[bytes], numbers: Any, parser: Parser, schema: pa.Schema
     if not lines:
         return
     try:
-        yield Rows(_parsed(lines, parser), numbers)
+        yield Rows(_sound(parser(lines), len(lines)), numbers)
     except BadRecord as exc:
         if len(lines) == 1:
             reason = f"malformed record: {_storable(parser.explain(lines[0], exc))}"
@@ -93,9 +121,9 @@ def _halving(lines: list[bytes], numbers: Any, parser: Parser, schema: pa.Schema
             yield from _halving(lines[at : at + size], numbers[at : at + size], parser, schema)
 
 
-def _parsed(lines: list[bytes], parser: Parser) -> pa.RecordBatch:
-    batch = parser(lines)
-    if batch.num_rows != len(lines):
+def _sound(batch: pa.RecordBatch, lines: int) -> pa.RecordBatch:
+    """Return the rows of so many lines, if they are as many and hold what they should."""
+    if batch.num_rows != lines:
         raise ValueError(f"one line holds {batch.num_rows} records")
     # Arrow takes texts from JSON as they are, and its casts may leave numbers that do not fit.
     batch.validate(full=True)
@@ -114,7 +142,7 @@ def _bytes(line: str | bytes) -> bytes:
 # JSON lines
 
 
-def json_parser(schema: pa.Schema) -> Parser:
+def json_parser(schema: pa.Schema) -> TextParser:
     """Return a parser of JSON objects, one a line."""
     if all(_arrow_reads(column.type) for column in schema):
         return _ArrowJson(schema)
@@ -143,6 +171,14 @@ class _ArrowJson:
         text = b"\n".join(lines)
         if not _all_objects(text, len(lines)):
             _check_objects(lines)
+        return self._read(text)
+
+    def whole(self, text: bytes, lines: int) -> pa.RecordBatch:
+        if not _all_objects(text, lines):
+            raise ValueError("not every line begins and ends as an object")
+        return self._read(text)
+
+    def _read(self, text: bytes) -> pa.RecordBatch:
         table = pa_json.read_json(
             io.BytesIO(text),
             # One block: a line longer than a block is an error of its own.
@@ -185,6 +221,9 @@ class _PythonJson:
             for at, column in enumerate(self.schema)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def whole(self, text: bytes, lines: int) -> pa.RecordBatch:  # noqa: ARG002 (it cuts them)
+        return self(text.split(b"\n"))
 
     def explain(self, line: bytes, found: Exception) -> str:
         try:
@@ -311,7 +350,7 @@ class CsvOptions:
     nulls: tuple[str, ...] = field(default=("",))
 
 
-def csv_parser(schema: pa.Schema, columns: Sequence[str], options: CsvOptions) -> Parser:
+def csv_parser(schema: pa.Schema, columns: Sequence[str], options: CsvOptions) -> TextParser:
     """Return a parser of CSV records whose fields are `columns` in order.
 
     Raises:
@@ -348,8 +387,10 @@ class _Csv:
     options: CsvOptions
 
     def __call__(self, lines: Sequence[bytes]) -> pa.RecordBatch:
-        text = b"\n".join(lines)
-        self._refuse_open_quotes(text, lines)
+        return self.whole(b"\n".join(lines), len(lines))
+
+    def whole(self, text: bytes, lines: int) -> pa.RecordBatch:  # noqa: ARG002 (Arrow counts them)
+        self._refuse_open_quotes(text)
         table = pa_csv.read_csv(
             io.BytesIO(text),
             read_options=pa_csv.ReadOptions(
@@ -382,12 +423,22 @@ class _Csv:
             return f"expected {counted[1]} fields, got {counted[2]}"
         return text
 
-    def _refuse_open_quotes(self, text: bytes, lines: Sequence[bytes]) -> None:
+    def _refuse_open_quotes(self, text: bytes) -> None:
         # Arrow would close the quote at the end of the text, and take the lines up to there for one
         # field.
         quote = self.options.quote.encode()
-        if quote in text and any(line.count(quote) % 2 for line in lines):
+        if quote in text and _odd_on_a_line(text, quote):
             raise ValueError("a quoted field does not end on its line")
+
+
+def _odd_on_a_line(text: bytes, mark: bytes) -> bool:
+    """Tell whether some line has an odd number of marks."""
+    if len(mark) != 1:
+        return any(line.count(mark) % 2 for line in text.split(b"\n"))
+    letters = np.frombuffer(text + b"\n", np.uint8)
+    marks, ends = np.flatnonzero(letters == mark[0]), np.flatnonzero(letters == ord("\n"))
+    # If every line has an even number, so have all lines up to each one's end.
+    return bool((np.searchsorted(marks, ends) % 2).any())
 
 
 def _csv_type(kind: pa.DataType) -> pa.DataType:
@@ -415,6 +466,11 @@ def timed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def moments(texts: Any, kind: pa.DataType) -> Any:
     """Return ISO 8601 texts as moments; without a zone they are in UTC."""
     plain, utc = pa.timestamp(kind.unit), pa.timestamp(kind.unit, "UTC")
+    for alike in (utc, plain):
+        try:
+            return texts.cast(alike).cast(utc).cast(kind)
+        except pa.ArrowException:
+            continue  # some have a zone and some have none, or one is no moment
     # The sign of a zone must not be taken for the dash of a date.
     zoned = pc.match_substring_regex(pc.utf8_slice_codeunits(texts, len(_DAY), 2**31 - 1), _ZONE)
     zoned = pc.fill_null(zoned, fill_value=False)

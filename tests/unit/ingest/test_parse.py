@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from millstream.errors import UnsupportedColumn
 from millstream.flow.schema import Schema
 from millstream.ingest import parse
-from millstream.ingest.parse import CsvOptions, csv_header, csv_parser, parse_lines, parse_rows
+from millstream.ingest.parse import (
+    CsvOptions,
+    csv_header,
+    csv_parser,
+    json_parser,
+    parse_lines,
+    parse_rows,
+    parse_text,
+)
 from millstream.ingest.rows import Rows
 
 EVENTS = Schema.parse("flight string, delay double, at timestamp").arrow()
@@ -114,6 +122,52 @@ def test_what_is_refused_does_not_depend_on_where_blocks_are_cut(
     assert [n for part in parts for n in part.numbers.tolist()] == whole.numbers.tolist()
     assert [one for part in parts for one in part.refused] == list(whole.refused)
     assert [one.number for one in whole.refused] == [at for at, fine in enumerate(good) if not fine]
+
+
+CSV_LINES = (
+    *(b"A,1,2013-03-08 12:00", b'"B, C",2,2013-03-08T12:00Z', b"D,3,2013-03-08T14:00+02", b",,"),
+    *(b'"A,1,2013-03-08', b'A",1,2013-03-08', b"A,x,2013-03-08", b"A,1,then", b"A", b"A,1,,"),
+    *(b"", b" ", b"\r", b"\t ", b"A,1,2013-03-08\r", b"\xff,1,", b"A\rB,1,"),
+)
+JSON_LINES = (
+    *(b'{"flight": "A", "delay": 1}', b'{"at": "2013-03-08 12:00"}', b' {"delay": 1}', b"{}"),
+    *(b'{"delay": "NaN"}', b'{"delay": "x"}', b"{", b"}", b"null", b'{"a": 1} {"a": 2}', b"[1]"),
+    *(b"", b" ", b"\r", b'{"flight": "B"}\r', b'{"flight": "\xff"}'),
+)
+
+
+@given(
+    st.lists(st.sampled_from(CSV_LINES), min_size=1, max_size=6),
+    st.sampled_from(["flight string, delay double, at timestamp", "flight string"]),
+)
+def test_a_csv_text_has_the_rows_and_the_refused_of_its_lines(lines: list[bytes], ddl: str) -> None:
+    schema = Schema.parse(ddl).arrow()
+    _same_as_by_line(lines, csv_parser(schema, schema.names, CsvOptions()), schema)
+
+
+@given(st.lists(st.sampled_from(JSON_LINES), min_size=1, max_size=6))
+def test_a_json_text_has_the_rows_and_the_refused_of_its_lines(lines: list[bytes]) -> None:
+    _same_as_by_line(lines, json_parser(EVENTS), EVENTS)
+
+
+def _same_as_by_line(lines: list[bytes], parser: parse.TextParser, schema: pa.Schema) -> None:
+    by_line = [parse_lines([line], parser, schema, at) for at, line in enumerate(lines, 5)]
+    found = parse_text(b"\n".join(lines), parser, schema, 5)
+    assert str(found.batch.to_pylist()) == str(
+        [r for one in by_line for r in one.batch.to_pylist()]
+    )
+    assert found.numbers.tolist() == [n for one in by_line for n in one.numbers.tolist()]
+    assert list(found.refused) == [refused for one in by_line for refused in one.refused]
+
+
+def test_a_text_of_good_lines_is_not_cut_into_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse, "parse_lines", lambda *_: pytest.fail("it was cut into lines"))
+    schema = Schema.parse("flight string, at timestamp").arrow()
+    parser = csv_parser(schema, schema.names, CsvOptions())
+    rows = parse_text(b'"A, B",2013-03-08 12:00\nC,2013-03-08 12:00', parser, schema, 7)
+    assert rows.numbers.tolist() == [7, 8]
+    assert rows.batch.column("at").to_pylist() == [NOON, NOON]
+    assert len(parse_text(b'{"delay": 1}\n{"delay": 2}', json_parser(EVENTS), EVENTS)) == 2
 
 
 def test_csv_fields_are_found_by_the_name_of_their_column() -> None:

@@ -24,12 +24,12 @@ from millstream.ingest.origin import CHUNK
 from millstream.ingest.parse import (
     BadRecord,
     CsvOptions,
-    Parser,
+    TextParser,
     csv_header,
     csv_parser,
     json_parser,
     moments,
-    parse_lines,
+    parse_text,
 )
 from millstream.ingest.rows import Numbers, Refused, Rows, empty, joined, numbered
 
@@ -155,12 +155,19 @@ def _text(
             return
         begin = start if start.offset else Place(columns.lines, columns.size)
         stream.seek(begin.offset)
-        for lines, place in _lines(stream, begin, size):
-            first = place.records - len(lines)
-            skipped = min(max(known + 1 - first, 0), len(lines))
-            yield Block(
-                parse_lines(lines[skipped:], columns.parser, how.schema, first + skipped), place
-            )
+        first = begin.records
+        for text, place in _texts(stream, begin, size):
+            skipped = min(max(known + 1 - first, 0), place.records - first)
+            yield Block(_parsed(text, skipped, columns.parser, how.schema, first), place)
+            first = place.records
+
+
+def _parsed(text: bytes, skipped: int, parser: TextParser, schema: pa.Schema, first: int) -> Rows:
+    """Return the rows of a text after so many lines, which are not parsed."""
+    parts = text.split(b"\n", skipped)
+    if len(parts) <= skipped:
+        return Rows(empty(schema), _none())
+    return parse_text(parts[skipped], parser, schema, first + skipped)
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -174,10 +181,8 @@ def packed(path: Path) -> bool:
     return path.suffix == ".gz"
 
 
-def _lines(
-    stream: IO[bytes], begin: Place, size: int | None
-) -> Iterator[tuple[list[bytes], Place]]:
-    """Yield blocks of whole lines, and the place after each.
+def _texts(stream: IO[bytes], begin: Place, size: int | None) -> Iterator[tuple[bytes, Place]]:
+    """Yield blocks of whole lines, without the newline of the last, and the place after each.
 
     The last line may lack its newline, unless there is a size.
     """
@@ -185,18 +190,27 @@ def _lines(
     while chunk := stream.read(
         _BYTES if size is None else min(_BYTES, size - place.offset - len(rest))
     ):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for at in range(0, len(lines), CHUNK):
-            part = lines[at : at + CHUNK]
-            place = Place(place.records + len(part), place.offset + sum(map(len, part)) + len(part))
-            yield part, place
+        whole, newline, rest = (rest + chunk).rpartition(b"\n")
+        for text, lines in _cut(whole) if newline else ():
+            place = Place(place.records + lines, place.offset + len(text) + 1)
+            yield text, place
     if rest and size is None:
-        yield [rest], Place(place.records + 1, place.offset + len(rest))
+        yield rest, Place(place.records + 1, place.offset + len(rest))
+
+
+def _cut(text: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield a text in pieces that have not too many lines, and how many they have."""
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    begin = 0
+    for end in ends[CHUNK - 1 :: CHUNK].tolist():
+        yield text[begin:end], CHUNK
+        begin = end + 1
+    yield text[begin:], len(ends) % CHUNK + 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    parser: Parser
+    parser: TextParser
     lines: int = 0
     size: int = 0
     refused: str | None = None
