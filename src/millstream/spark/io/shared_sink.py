@@ -5,16 +5,19 @@
     member b   offsets j ─▶ stage all ─▶ decide, publish ─▶ late rows ─▶ commit j
 
 A member's checkpoint is what a query of its own would have written, at every moment. All members have
-logged a batch before anything is staged, and all have published it before one commits it.
+logged a batch before anything is staged, and all have published it before one commits it. Members wait
+for the disk side by side: files of one are not the other's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import structs
@@ -31,6 +34,9 @@ from millstream.spark.io.source import Offset, plain
 from millstream.spark.io.staging import StageMany
 from millstream.spark.io.targets import Epoch, StagedTarget, Target
 from millstream.spark.served.borrowed import collected
+
+_Its = TypeVar("_Its")
+_Answer = TypeVar("_Answer")
 
 
 def place_of(logged: Logged | None) -> Offset | None:
@@ -82,10 +88,27 @@ class Member:
             checkpoint.log(self.batch, known, keep)
         return parsed(checkpoint.group, self.batch, known)
 
+    def mark_read(self) -> None:
+        """Note in the journal how far it has committed."""
+        if self.committed is not None:
+            self.sink.mark_read(self.committed)
+
     def commit(self, logged: Logged) -> None:
         """Commit a batch that is published."""
         self.sink.checkpoint.commit(logged.batch, logged.watermark_ms)
         self.committed = logged
+
+
+def _commit(its: tuple[Member, Logged]) -> None:
+    member, logged = its
+    member.commit(logged)
+    passing("member-committed")
+
+
+def _together(work: Callable[[_Its], _Answer], members: Sequence[_Its]) -> list[_Answer]:
+    """Do the same for all members at once; return when all are done, or raise what one of them raised."""
+    with ThreadPoolExecutor(len(members)) as pool:
+        return list(pool.map(work, members))
 
 
 @dataclass
@@ -121,11 +144,9 @@ class SharedSink(BatchSink):
         todo = [one for one in self.members if place_of(one.committed) != place]
         if not todo:
             return  # all have it, or it has no rows
-        logged = [(one, one.log(text, self.keep)) for one in todo]
+        logged = list(zip(todo, _together(lambda one: one.log(text, self.keep), todo), strict=True))
         passing("logged")
-        for one in todo:
-            if one.committed is not None:
-                one.sink.mark_read(one.committed)
+        _together(Member.mark_read, todo)
         parts = [part for pair in logged for part in self._parts(*pair)]
         with _kept(frame, parts):
             self._stage(frame, parts)
@@ -136,9 +157,7 @@ class SharedSink(BatchSink):
         first, its = logged[0]
         first.sink.record_late(first.committed, its)
         passing("before-commit")
-        for one, its in logged:
-            one.commit(its)
-            passing("member-committed")
+        _together(_commit, logged)
 
     def _parts(self, member: Member, logged: Logged) -> Iterator[_Part]:
         sink = member.sink
