@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from millstream.flow.flow import Flow
     from millstream.links.host import Listening
     from millstream.links.keys import KeyPair
+    from millstream.plan.groups import Plan
     from millstream.spark.flow_run import FlowRun, RunStatistics
     from millstream.spark.run.query import GroupStatistics
 
@@ -85,74 +86,74 @@ def run(
     """Run a flow; the next run continues where it stopped."""
     if state not in (None, "memory", "rocksdb"):
         raise typer.BadParameter('expected "memory" or "rocksdb"', param_hint="--state")
-    from millstream.flow.load import load
-    from millstream.flow.named_secrets import check_secrets
-
-    described = load(flow)
-    secrets_beside(data)
-    check_secrets(described)
+    described = _checked(flow, data)
     listening = listening_at(port, network, key, producers, open_without_keys=open_without_keys)
-    from millstream.spark.ended import ended_before, note_end
-    from millstream.spark.flow_run import FlowRun, Options
-    from millstream.spark.preflight import preflight
     from millstream.spark.run.claim import claim
+    from millstream.spark.run.end_note import may_have_ended
+    from millstream.spark.session.start import SparkStart
 
     keys = None if listening.security is None else listening.security.keys
     log, root = data / described.name / "run.log", flow.resolve().parent
     claimed = claim(data / described.name, described.name)
     _keep_journals(journals, data / described.name)
-    planned = preflight(described, data / described.name, root, listening)
     terminal = Console()
-    before = ended_before(planned, data / described.name, __version__) if until_end else None
-    if before is not None:
-        claimed.release()
-        _show_ended(before, _View(described.name, "not started", log), json=json)
-        return
-    kernel = compiling(described)
-    with Console(stderr=True).status(f"starting Spark for {described.name}") as shown:
-        spark = _session(described.name, master, log, storage, executor_python)
-        options = Options(
-            *(data, root, rows_per_batch, state, log, listening),
-            serve=serve,
-            serve_port=serve_port,
-            storage=storage,
-        )
-        _await_kernel(kernel, shown)
-        running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)
-        running.start()
-    with _stopping(running, spark):
-        with (
-            interrupted() as seen,
-            _landings(running, keys, open_without_keys),
-            _page(running, spark, log, storage, page_port if page else None) as shows,
-        ):
-            at = spark.sparkContext.master or "local"
-            view = _View(described.name, at, log, lambda: running.address, shows)
-            ended = _watch(running, view, seen, until_end=until_end, json=json, terminal=terminal)
-        if ended:
-            note_end(running.plan, running.folder, running.statistics(), __version__)
+    with SparkStart(described.name, master, storage, log, executor_python) as start:
+        if not (until_end and may_have_ended(data / described.name)):
+            start.begin()
+        # Java starts while these are loaded.
+        from millstream.spark.ended import note_end
+        from millstream.spark.flow_run import FlowRun, Options
+        from millstream.spark.preflight import preflight
+
+        planned = preflight(described, data / described.name, root, listening)
+        if until_end and _has_ended(planned, log, json=json):
+            claimed.release()
+            return
+        kernel = compiling(described)
+        with Console(stderr=True).status(f"starting Spark for {described.name}") as shown:
+            spark = start.session()
+            options = Options(
+                *(data, root, rows_per_batch, state, log, listening),
+                serve=serve,
+                serve_port=serve_port,
+                storage=storage,
+            )
+            _await_kernel(kernel, shown)
+            running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)
+            running.start()
+        with _stopping(running):
+            with (
+                interrupted() as seen,
+                _landings(running, keys, open_without_keys),
+                _page(running, spark, log, storage, page_port if page else None) as shows,
+            ):
+                at = spark.sparkContext.master or "local"
+                view = _View(described.name, at, log, lambda: running.address, shows)
+                ended = _watch(
+                    running, view, seen, until_end=until_end, json=json, terminal=terminal
+                )
+            if ended:
+                note_end(running.plan, running.folder, running.statistics(), __version__)
 
 
-def _session(
-    name: str, master: str | None, log: Path, storage: str | None, packages: Path | None
-) -> Any:  # Spark's session: this room does not import it
-    from millstream.spark.session.s3a import s3a_keys, s3a_settings
-    from millstream.spark.session.session import session
+def _checked(file: Path, data: Path) -> Flow:
+    """Read a flow, and see that all its secrets are there."""
+    from millstream.flow.load import load
+    from millstream.flow.named_secrets import check_secrets
 
-    known, keys = s3a_settings(storage), s3a_keys(storage)
-    return session(name, master=master, log=log, conf=known, packages=packages, hidden=keys)
+    described = load(file)
+    secrets_beside(data)
+    check_secrets(described)
+    return described
 
 
 @contextmanager
-def _stopping(running: FlowRun, spark: Any) -> Iterator[None]:  # Any: as above
-    from millstream.spark.session.session import end_session
-
+def _stopping(running: FlowRun) -> Iterator[None]:
     try:
         yield
     finally:
         with Console(stderr=True).status("stopping"):
             running.stop()
-            end_session(spark)
 
 
 def _keep_journals(address: str | None, folder: Path) -> None:
@@ -284,13 +285,20 @@ def _watch(
     return ended
 
 
-def _show_ended(numbers: RunStatistics, view: _View, *, json: bool) -> None:
-    """Show what a run shows at its end, for one that has nothing to do."""
+def _has_ended(planned: Plan, log: Path, *, json: bool) -> bool:
+    """Tell whether a run has nothing to do, and show what it showed at its end."""
+    from millstream.spark.ended import ended_before
+
+    numbers = ended_before(planned, log.parent, __version__)
+    if numbers is None:
+        return False
     if json:
         print(jsonlib.dumps(asdict(numbers)), flush=True)
-        return
-    Console(width=120).print(view.render(numbers))
-    print(f"{view.name} ended")
+        return True
+    name = planned.flow.name
+    Console(width=120).print(_View(name, "not started", log).render(numbers))
+    print(f"{name} ended")
+    return True
 
 
 @dataclass

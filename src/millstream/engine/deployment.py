@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millstream.actions.scheme import described_in
 from millstream.clock import Clock
 from millstream.engine.driver.process import DriverProcess
 from millstream.engine.driver.protocol import Declare, Declared, Describe, Described
@@ -222,7 +223,9 @@ class Deployments:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, place, ignore_errors=True)
             flow = packages.unpack(package, place)
-            driver = self._runner.call(partial(self._runner.drivers.start, to_run=to_run))
+            spark = not described_in(flow)
+            start = partial(self._runner.drivers.start, to_run=to_run, spark=spark)
+            driver = self._runner.call(start)
             stack.callback(driver.kill)
             described = driver.ask(Describe(str(flow), name), Described, _DESCRIBE_S)
             if anywhere:

@@ -6,6 +6,7 @@ without it, it counts as a death of the driver.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import threading
@@ -16,8 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from millstream.actions.scheme import described_in
 from millstream.engine.driver.process import DriverPool, DriverProcess
 from millstream.engine.driver.protocol import Drain, Run
+from millstream.engine.failed_jobs import FailedJobs
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs import package
@@ -82,7 +85,8 @@ class Orders:
         self._binaries, self._drivers, self._jobs = binaries, drivers, jobs
         self._happened, self._soon, self._lease = happened, soon, lease
         self.guests = Guests(self._guest)
-        inboxes.explain(self._notice, self._absent)
+        failed = FailedJobs(jobs)
+        inboxes.explain(failed.notice, failed.absent)
 
     def carry_out(self, managed: ManagedJob, orders: list[Order]) -> None:
         """Carry out orders in turn, until one fails that the rest depends on."""
@@ -108,7 +112,9 @@ class Orders:
     def _do(self, managed: ManagedJob, order: Order) -> None:
         match order:
             case life.StartDriver():
-                if order.after_s == 0 and not (managed.driver is not None and managed.running):
+                if order.after_s > 0:
+                    self._expect_driver(managed, order.after_s)
+                elif not (managed.driver is not None and managed.running):
                     self._start_soon(managed, order)
             case life.StopDriver():
                 self.stop_driver(managed)
@@ -148,27 +154,6 @@ class Orders:
                 self._inboxes.job(managed.name).resume()
             case life.EndIntake():
                 self._inboxes.end(managed.name)
-
-    def _failed(self, source: str) -> ManagedJob | None:
-        """Return the job of a source, if it has failed."""
-        found = self._jobs.get(source.partition(".")[0])
-        return found if found is not None and found.job.state is life.JobState.FAILED else None
-
-    def _notice(self, source: str) -> str | None:
-        """Return what senders should know whose rows are stored, and not processed."""
-        failed = self._failed(source)
-        if failed is None:
-            return None
-        resume = f'"millstream resume {failed.name}"'
-        return f'job "{failed.name}" is failed; rows are stored until {resume}'
-
-    def _absent(self, source: str) -> tuple[str, str] | None:
-        """Return why the inboxes of a source are not open, and what helps."""
-        failed = self._failed(source)
-        if failed is None:
-            return None
-        why = f'job "{failed.name}" is failed: {failed.job.reason}'
-        return why, f"remove the cause, then millstream resume {failed.name}"
 
     def _start_soon(self, managed: ManagedJob, order: life.StartDriver) -> None:
         start = partial(self._start_driver, managed)
@@ -239,6 +224,16 @@ class Orders:
         if managed.driver is not None:
             managed.driver.send(Drain(flush))
 
+    def _expect_driver(self, managed: ManagedJob, after_s: float) -> None:
+        """Let Java start in the pause before a start, if that is short."""
+        with contextlib.suppress(MillstreamError, OSError):  # the start will find it too
+            if after_s <= life.FIRST_PAUSE_S and self._needs_spark(managed):
+                self._drivers.expect()
+
+    def _needs_spark(self, managed: ManagedJob) -> bool:
+        """Tell whether a job is certain to need Spark: the programs of a scheme may not."""
+        return not described_in(self._unpacked(managed, managed.current))
+
     def _start_driver(self, managed: ManagedJob) -> None:
         self._kill_leaving(managed)
         if self.disk_is_full():
@@ -247,7 +242,7 @@ class Orders:
         settings = managed.stored.settings
         files = {number: self._unpacked(managed, number) for number in sorted(managed.needed)}
         if managed.driver is None or not managed.driver.alive:
-            managed.driver = self._drivers.start()
+            managed.driver = self._drivers.start(spark=self._needs_spark(managed))
         managed.running, managed.fresh = True, False
         managed.driver.run(
             Run(

@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -24,10 +23,9 @@ from millstream.journal import journal_at
 from millstream.plan.groups import Plan
 from millstream.spark.flow_run import RunStatistics
 from millstream.spark.io.checkpoint import recorded
+from millstream.spark.run.end_note import FILE
 from millstream.spark.switching.switch_log import SwitchLog
 from millstream.storage import Folder
-
-_FILE: Final = "ended.json"
 
 
 class EndNote(msgspec.Struct, frozen=True):
@@ -44,12 +42,12 @@ def note_end(planned: Plan, folder: Path, numbers: RunStatistics, version: str) 
     """Note that a flow has ended, with this version of Millstream, unless something goes on."""
     found = _now(planned, folder, numbers, version)
     if found is not None:
-        Folder(folder).put(_FILE, msgspec.json.encode(found))
+        Folder(folder).put(FILE, msgspec.json.encode(found))
 
 
 def ended_before(planned: Plan, folder: Path, version: str) -> RunStatistics | None:
     """Return the numbers of a run that has nothing to do, None if that is not certain."""
-    raw = Folder(folder).read(_FILE)
+    raw = Folder(folder).read(FILE)
     if raw is None:
         return None
     try:

@@ -55,3 +55,36 @@ def test_a_spare_is_replaced_when_the_flow_that_took_it_runs_or_has_failed(
         one.kill()
         assert one.wait(10)
     wait_until(lambda: warm(pool))
+
+
+def test_a_driver_that_will_need_spark_starts_java_while_it_reads_the_flow(
+    pool: DriverPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[bool] = []
+    monkeypatch.setattr(pool, "_new", lambda **how: begun.append(how["begin"]))
+    pool.start(spark=True)
+    pool.start(to_run=False, spark=True)
+    pool.start()
+    assert begun == [True, False, False]
+
+
+def test_a_driver_that_is_expected_is_taken_or_ended_unless_there_is_a_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    pool = DriverPool(tmp_path, on_report=lambda *_: None, on_exit=lambda _: None)
+    pool.expect()
+    pool.expect()
+    (expected,) = pool._spares
+    assert pool.start() is expected
+    expected.kill()
+    pool.expect()
+    (left,) = pool._spares
+    pool.fill()
+    assert pool._spares == [left]
+    monkeypatch.setattr(pool, "_expected_until", 0.0)
+    pool.fill()
+    assert not pool._spares
+    assert left.wait(10)
+    assert expected.wait(10)
+    pool.close()

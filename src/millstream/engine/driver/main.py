@@ -36,11 +36,10 @@ from millstream.flow.rewire import renamed
 from millstream.flow.stages import Source, Written
 from millstream.plan.drawing import Columns, drawing
 from millstream.plan.groups import Plan, plan
+from millstream.spark.session.start import SparkStart
 from millstream.switch.progress import SwitchProgress
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from millstream.actions.scheme import Scheme
     from millstream.engine.driver.driver_versions import DriverVersions
     from millstream.engine.schemes.hosting import Beside
@@ -79,8 +78,7 @@ class Driver:
         self, line: protocol.Line, *, master: str | None = None, storage: str | None = None
     ) -> None:
         self._line = line
-        self._master, self._coordination = master, storage
-        self._spark: SparkSession | None = None
+        self._start = SparkStart("driver", master, storage)
         self._flow: Flow | None = None
         #: What the flow calls itself; the job may have another name.
         self._own = ""
@@ -93,12 +91,15 @@ class Driver:
         #: Where its checkpoints are, if they are not in its folder.
         self._storage: str | None = None
 
-    def serve(self, *, warm: bool = False) -> int:
+    def serve(self, *, warm: bool = False, begin: bool = False) -> int:
         """Carry out commands until there is nothing left to do; return the exit code.
 
         With `warm`, Spark is started before there is anything to run, and has run a small flow.
+        With `begin`, its Java starts while the flow is read.
         """
         try:
+            if begin:
+                self._start.begin()
             if warm:
                 self._warm_up()
                 self._line.report(protocol.Warm())
@@ -109,19 +110,16 @@ class Driver:
             self._line.report(protocol.failure(error))
             return 1
         finally:
-            if self._spark is not None:
-                from millstream.spark.session.session import end_session
-
-                end_session(self._spark)
+            self._start.close()
         return 0
 
     def _warm_up(self) -> None:
-        spark = self._start_spark()
+        spark = self._start.session()
         from millstream.spark.rehearsal import rehearse
         from millstream.spark.served.serving import embedded
 
         try:
-            if embedded(self._master):  # executors elsewhere may not see the folder
+            if embedded(self._start.master):  # executors elsewhere may not see the folder
                 rehearse(spark, lambda: self._line.waiting)
         except Exception:  # noqa: BLE001 (the next flow may do better)
             traceback.print_exc()
@@ -199,15 +197,6 @@ class Driver:
         # `Run` comes in a moment: what that needs takes a second to load.
         import millstream.spark.flow_run  # noqa: F401
 
-    def _start_spark(self) -> SparkSession:
-        from millstream.spark.session.s3a import s3a_keys, s3a_settings
-        from millstream.spark.session.session import session
-
-        if self._spark is None:
-            conf, keys = s3a_settings(self._coordination), s3a_keys(self._coordination)
-            self._spark = session("driver", master=self._master, conf=conf, hidden=keys)
-        return self._spark
-
     def _run(self, how: protocol.Run) -> None:
         from millstream.engine.driver.driver_versions import DriverVersions
         from millstream.spark.flow_run import FlowRun, Options
@@ -230,7 +219,7 @@ class Driver:
             lease=how.lease,
             **how.options,
         )
-        spark, self._storage = self._start_spark(), options.storage
+        spark, self._storage = self._start.session(), options.storage
         # The flow's modules are those of the package, wherever its paths count from.
         ship_modules(Path(how.flow).parent)
         terminal = Console(stderr=True, width=200)
@@ -301,7 +290,7 @@ class Driver:
             case (
                 protocol.ReadState() | protocol.ReadPatterns() | protocol.ReadCheckpoints() as asked
             ):
-                begin_reading(self._line, self._start_spark(), running, self._storage, asked)
+                begin_reading(self._line, self._start.session(), running, self._storage, asked)
             case protocol.AbortSwitch():
                 # It may be past its cut, or over: the reports show that.
                 with contextlib.suppress(MillstreamError):
@@ -369,7 +358,7 @@ class Driver:
 def main() -> int:
     """Serve an engine: `--warm` starts Spark at once, with the master of `--master`.
 
-    With `--storage`, checkpoints can be there.
+    With `--begin`, only its Java starts. With `--storage`, checkpoints can be there.
     """
     end_with_parent()
     line = protocol.Line.of_process()
@@ -378,7 +367,7 @@ def main() -> int:
     driver = Driver(line, master=given.get("--master"), storage=given.get("--storage"))
     # Ctrl-C on a terminal reaches the engine, which decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return driver.serve(warm="--warm" in arguments)
+    return driver.serve(warm="--warm" in arguments, begin="--begin" in arguments)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,8 @@ _KILLED_S: Final = 10.0
 #: taken, whose flow is to start first.
 _REFILL_S: Final = 30.0
 _FIRST_BATCHES_S: Final = 5.0
+#: How long a driver is kept that was expected to be taken in a moment.
+_EXPECTED_S: Final = 10.0
 
 
 class DriverProcess:
@@ -62,7 +64,20 @@ class DriverProcess:
         master: str | None = None,
         storage: str | None = None,
         warm: bool = False,
+        begin: bool = False,
     ) -> None:
+        """Start it.
+
+        Args:
+            scratch: The folder for its temporary files.
+            engine: The folder of its engine.
+            on_report: Is called for each report.
+            on_exit: Is called when it is gone.
+            master: Where Spark runs.
+            storage: Where checkpoints can be.
+            warm: Whether to start Spark before there is a flow, and to run a small one.
+            begin: Whether to start Java while a flow is read, since it will need Spark.
+        """
         self.warm = False
         #: When its flow began to run.
         self.ready_at: float | None = None
@@ -80,6 +95,7 @@ class DriverProcess:
         scratch.mkdir(parents=True)
         options = [
             *(["--warm"] if warm else []),
+            *(["--begin"] if begin else []),
             *(["--master", master] if master is not None else []),
             *(["--storage", storage] if storage is not None else []),
         ]
@@ -374,6 +390,8 @@ class DriverPool:
         self._spares: list[DriverProcess] = []
         self._fill_at = self._taken_at = 0.0
         self._taken: DriverProcess | None = None
+        self._expected: DriverProcess | None = None
+        self._expected_until = 0.0
 
     def clear(self) -> int:
         """End what an engine before has left; return how many processes that were."""
@@ -381,19 +399,27 @@ class DriverPool:
         shutil.rmtree(self._scratch, ignore_errors=True)
         return ended
 
-    def start(self, *, to_run: bool = True) -> DriverProcess:
+    def start(self, *, to_run: bool = True, spark: bool = False) -> DriverProcess:
         """Return a driver that has nothing to do yet: a spare one, the warmest, if there is any.
 
-        One that is not `to_run` what it reads needs no Spark: the spares are kept.
+        One that is not `to_run` what it reads needs no Spark: the spares are kept. Another one
+        starts Java at once if it is certain to need `spark`.
         """
         self._spares = [spare for spare in self._spares if spare.alive]
         spares = self._spares if to_run else []
         spare = max(spares, key=lambda one: one.warm, default=None)
         if spare is None:
-            return self._new(warm=False)
+            return self._new(begin=to_run and spark)
         self._spares.remove(spare)
         self._taken, self._taken_at = spare, time.monotonic()
         return spare
+
+    def expect(self) -> None:
+        """Start a driver that runs a flow in a moment, unless there is a spare one for that."""
+        if not any(spare.alive for spare in self._spares):
+            self._expected = self._new(begin=True)
+            self._expected_until = time.monotonic() + _EXPECTED_S
+            self._spares.append(self._expected)
 
     def _busy(self) -> bool:
         """Tell whether a spare that was taken needs the cores for its first batches."""
@@ -409,17 +435,25 @@ class DriverPool:
                 _log.warning("a spare driver is gone: %s", spare.reason)
                 self._fill_at = time.monotonic() + _REFILL_S
         self._spares = [spare for spare in self._spares if spare.alive]
+        self._drop_expected()
         if time.monotonic() < self._fill_at or self._busy():
             return
         if len(self._spares) < self._wanted and all(spare.warm for spare in self._spares):
             self._spares.append(self._new(warm=True))
+
+    def _drop_expected(self) -> None:
+        """End a driver that nobody has taken after all."""
+        expected = self._expected
+        if expected in self._spares and time.monotonic() > self._expected_until:
+            self._spares.remove(expected)
+            expected.kill()
 
     @property
     def warm(self) -> int:
         """How many spares could run a flow at once."""
         return sum(spare.warm and spare.alive for spare in self._spares)
 
-    def _new(self, *, warm: bool) -> DriverProcess:
+    def _new(self, *, warm: bool = False, begin: bool = False) -> DriverProcess:
         return DriverProcess(
             self._scratch / str(next(self._numbers)),
             engine=self._data,
@@ -428,6 +462,7 @@ class DriverPool:
             master=self._master,
             storage=self._storage,
             warm=warm,
+            begin=begin,
         )
 
     def close(self) -> None:

@@ -20,8 +20,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -80,19 +78,6 @@ def _make(made: Path, real: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
     caches.hold(made)
     caches.tidy(made.parent)
-
-
-@contextmanager
-def used() -> Iterator[Path | None]:
-    """Let the Java process that is started meanwhile take the folder of links for Spark's."""
-    place = light()
-    if place is not None:
-        os.environ["SPARK_HOME"] = str(place)
-    try:
-        yield place
-    finally:
-        if place is not None:
-            del os.environ["SPARK_HOME"]
 
 
 # The archive of loaded classes

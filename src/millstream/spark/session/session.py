@@ -8,8 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -23,6 +22,7 @@ from millstream.spark.served.serving import embedded as in_driver
 from millstream.spark.served.serving import stop_serving
 from millstream.spark.session import home, local_files, sockets
 from millstream.spark.session.ending import ending, quieten
+from millstream.spark.session.java import JavaStart
 from millstream.spark.session.packing import FOLDER, PACKAGES
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -63,48 +63,75 @@ def session(
     conf: dict[str, str] | None = None,
     packages: Path | None = None,
     hidden: Mapping[str, str] | None = None,
+    begun: JavaStart | None = None,
 ) -> SparkSession:
     """Start Spark, or return the session that is running.
 
     Everything that Spark has to say goes to `log`, so that the terminal stays ours. Executors find
     their Python packages in the archive `packages` (packing.py), if there is one. For settings that
-    are `hidden` see `hide`.
+    are `hidden` see `hide`. A Java that was `begun` with the same arguments is waited for.
 
     Raises:
         RunError: There is no Java 17 or newer, or Spark did not start.
     """
-    check_java()
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # Each prints Spark's whole story as one line of JSON to the terminal; our errors tell it in
         # a few words.
         logging.getLogger(logger).disabled = True
+    if begun is None:
+        begun = begin_java(name, master=master, log=log, conf=conf, packages=packages)
+    builder = SparkSession.builder
+    for key, value in begun.settings.items():
+        builder = builder.config(key, value)
+    try:
+        begun.join()
+        spark = builder.getOrCreate()
+    except Exception as error:
+        said = str(error).strip().split("\n")[0]
+        hint = f"see {log}" if log else None
+        raise RunError(f"Spark did not start: {said}", hint=hint) from error
+    spark.dataSource.register(JournalSource)
+    hide(spark, hidden or {})
+    if in_driver(master):
+        local_files.use(spark)
+    quieten(spark)
+    return spark
+
+
+def begin_java(
+    name: str,
+    *,
+    master: str | None = None,
+    log: Path | None = None,
+    conf: dict[str, str] | None = None,
+    packages: Path | None = None,
+) -> JavaStart:
+    """Start the Java process of a session, and go on while it does; the arguments are `session`'s.
+
+    Raises:
+        RunError: There is no Java 17 or newer.
+    """
+    check_java()
     embedded = in_driver(master)
     packages = None if embedded else packages or _given_packages()
     # Workers would otherwise run whatever python3 the PATH has.
     if embedded or "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = sys.executable if packages is None else _BARE
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(f"millstream {name}").master(master or "local[*]")
-    with ExitStack() as stack:
-        place = stack.enter_context(home.used()) if embedded else None
-        settings = _settings(master, log, place) | _packed(packages) | (conf or {})
-        if packages is not None:
-            stack.enter_context(_own_path())
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-        stack.enter_context(_stderr_to(log))
-        try:
-            spark = builder.getOrCreate()
-        except Exception as error:
-            said = str(error).strip().split("\n")[0]
-            hint = f"see {log}" if log else None
-            raise RunError(f"Spark did not start: {said}", hint=hint) from error
-    spark.dataSource.register(JournalSource)
-    hide(spark, hidden or {})
-    if embedded:
-        local_files.use(spark)
-    quieten(spark)
-    return spark
+    place = home.light() if embedded else None
+    settings = {
+        "spark.app.name": f"millstream {name}",
+        "spark.master": master or "local[*]",
+        **_settings(master, log, place),
+        **_packed(packages),
+        **(conf or {}),
+    }
+    environment = {} if place is None else {"SPARK_HOME": str(place)}
+    if packages is not None:
+        # The process that plans batches beside the driver runs the executors' Python without the
+        # archive.
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    return JavaStart(settings, environment, log)
 
 
 def hide(spark: SparkSession, settings: Mapping[str, str]) -> None:
@@ -256,39 +283,3 @@ def _packed(packages: Path | None) -> dict[str, str]:
         "spark.archives": f"{packages.resolve()}#{FOLDER}",
         "spark.executorEnv.PYTHONPATH": f"./{FOLDER}",
     }
-
-
-@contextmanager
-def _own_path() -> Iterator[None]:
-    """Let the Java process that is started meanwhile, and Pythons of its, find our packages.
-
-    The process that plans batches beside the driver runs the executors' Python without the archive.
-    """
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
-
-
-@contextmanager
-def _stderr_to(log: Path | None) -> Iterator[None]:
-    """Let the Java process that is started meanwhile write its errors to `log`."""
-    if log is None:
-        yield
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
