@@ -5,7 +5,9 @@ Everything here is looked up; what changes them is `carry_out`, `handover` and `
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec.structs import replace as changed
 
@@ -18,6 +20,9 @@ from millstream.switch import machine
 from millstream.switch.phases import Overlapping, Retiring, Running, State
 from millstream.switch.plan import SwitchPlan
 from millstream.switch.units import Unit
+
+#: How many queries open their sources at a time.
+AT_ONCE: Final = 2
 
 
 class VersionPair:
@@ -210,9 +215,15 @@ def settle(query: GroupQuery) -> None:
         query.control.order(changed(orders, held=False, question=None))
 
 
-def start(query: GroupQuery) -> None:
-    """Start a query, and wait until its sources are open."""
-    query.start()
-    # One after the other: each starts Python processes of its own, and
-    # Spark gives them ten seconds, which is little when all start at once.
-    query.wait_for_sources()
+def start(*queries: GroupQuery) -> None:
+    """Start queries, two at a time, and wait until their sources are open."""
+    opening: deque[GroupQuery] = deque()
+    for query in queries:
+        # While the sources of one open, the next is planned. Not more: each starts Python processes
+        # of its own, and Spark gives them ten seconds, which is little when all start at once.
+        if len(opening) == AT_ONCE:
+            opening.popleft().wait_for_sources()
+        query.start()
+        opening.append(query)
+    for query in opening:
+        query.wait_for_sources()

@@ -322,16 +322,14 @@ class FlowVersions:
         self._carrying.poll()
 
     def start_all(self) -> None:
-        """Start all queries, one after the other."""
+        """Start all queries."""
         if isinstance(self._pair.state, Running) and not self.under_way:
             folder = self._ground.folder.resolve() / "shared"
             shutil.rmtree(folder, ignore_errors=True)
             for one in self.current.plan.shared:
                 queries = [self.current.queries[name] for name in one.groups]
                 share(folder, queries)
-        for query in self.everything:
-            if query.shared is None:
-                start(query)
+        start(*(query for query in self.everything if query.shared is None))
 
     def _part(self) -> None:
         """Give the groups that a switch is about queries of their own, before anything is asked."""
