@@ -6,8 +6,9 @@ minute. And after every task a worker collects garbage among all that it has
 loaded, up to 80 ms of a core each time: what is loaded here is set aside from
 collection before the fork, which also keeps its memory shared.
 
-Started by Spark (`spark.python.daemon.module`) with Python's `-m`. It imports
-nothing of Spark's or ours at its top, so that `settle` is cheap to have.
+Started by Spark (`spark.python.daemon.module`) with Python's `-m` and the module
+that its workers run, one daemon for each of these. It imports nothing of Spark's or
+ours at its top, so that `settle` is cheap to have.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: What workers of ours import sooner or later. Not pandas: few need it, and it is slow to load.
 LOADED: Final = ("pyspark.worker", "millstream.spark.io.source", "millstream.spark.io.staging")
+#: Looks for packages of other people's sources once, before the first query, and needs nothing.
+_BARE: Final = "pyspark.sql.worker.lookup_data_sources"
 
 _settled = 0
 
@@ -43,8 +49,14 @@ def load() -> None:
     settle()
 
 
+def needed(arguments: Sequence[str]) -> bool:
+    """Tell whether the workers of a daemon, by its arguments, import what is loaded here."""
+    return _BARE not in arguments
+
+
 if __name__ == "__main__":
-    load()
+    if needed(sys.argv):
+        load()
     from pyspark.daemon import manager
 
     manager()

@@ -58,3 +58,8 @@ def _imports_without(unwanted: tuple[str, ...], modules: tuple[str, ...]) -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_daemon_of_workers_that_look_for_sources_loads_nothing() -> None:
+    assert daemon.needed(["daemon.py", "pyspark.worker"])
+    assert not daemon.needed(["daemon.py", "pyspark.sql.worker.lookup_data_sources"])
