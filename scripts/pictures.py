@@ -1,7 +1,7 @@
 """Take pictures of every page of the console, light and dark, of a real engine with a job that runs.
 
 `make pictures` runs this. All pictures go to `page/build/pictures`: look at them. Those that the docs show
-are written to `docs/images` too.
+are written to `docs/images` too. With names of pages, "light", "dark", "desktop" or "phone" it takes those alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from playwright.sync_api import Browser, Page, expect
 from scripts.small_png import shrink
 
@@ -27,7 +28,12 @@ ROOT = Path(__file__).parents[1]
 ALL = ROOT / "page" / "build" / "pictures"
 IMAGES = ROOT / "docs" / "images"
 SHOWN = ("overview-light", "job-light", "matches-light")
-SECONDS = 40
+#: On a machine that has other things to do, a batch takes its time.
+TIMEOUT_S = 180
+#: How many points plots have, at least.
+POINTS = 6
+SCHEMES = ("light", "dark")
+PHONE = {"width": 390, "height": 844}
 
 MORE = """
 raising = ms.Pattern("raising").begin("low", "amount < 5").followed_by("high", "amount > low.amount + 40")
@@ -70,14 +76,26 @@ def seen(text: str) -> Callable[[Page], None]:
     return lambda page: expect(page.get_by_role("main")).to_contain_text(text)
 
 
+def overview(page: Page) -> None:
+    expect(page.get_by_role("region", name="engines")).to_contain_text("free of")
+    expect(page.locator(".sparkline polyline").first).to_be_attached()
+
+
 def job(page: Page) -> None:
     page.get_by_role("button", name="stage minutes").click()
+    expect(page.get_by_role("region", name="stage minutes")).to_be_visible()
     expect(page.locator(".u-over").first).to_be_visible()
 
 
 def matches(page: Page) -> None:
     expect(page.locator(".runs-text").first).to_be_visible()
-    page.locator(".match").last.click()
+    page.locator(".match").last.press("Enter")  # others may lie above its middle
+    expect(page.get_by_role("region", name="match", exact=True)).to_be_visible()
+
+
+def programs(page: Page) -> None:
+    button("What it prints")(page)
+    expect(page.get_by_role("log")).to_contain_text("model")
 
 
 def checkpoints(page: Page) -> None:
@@ -115,7 +133,7 @@ def send(page: Page) -> None:
 
 
 SHOTS = (
-    Shot("overview", "/", 520, seen("Engines")),
+    Shot("overview", "/", 520, overview),
     Shot("job", "/jobs/shop", 1350, job),
     Shot("matches", "/jobs/shop/patterns", 900, matches),
     Shot("journals", "/jobs/shop/journals", 620, seen("payments")),
@@ -124,36 +142,77 @@ SHOTS = (
     Shot("state", "/jobs/shop/state", 820, state),
     Shot("checkpoints", "/jobs/shop/checkpoints", 900, checkpoints),
     Shot("switch", "/jobs/shop/switch", 1200, plan),
-    Shot("versions", "/jobs/shop/versions", 560, seen("running")),
+    Shot("versions", "/jobs/shop/versions", 560, seen("Ran from")),
     Shot("log", "/jobs/shop/logs", 900, seen("lines")),
-    Shot("programs", "/actions", 820, button("What it prints")),
+    Shot("programs", "/actions", 820, programs),
     Shot("watchers", "/watchers", 420, seen("watchers")),
     Shot("audit", "/audit", 620, seen("deploy")),
     Shot("send", "/jobs/shop", 900, send),
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What somebody has asked for: everything, unless it is named."""
+
+    words: frozenset[str]
+
+    def among(self, words: tuple[str, ...]) -> list[str]:
+        return [one for one in words if one in self.words] or list(words)
+
+    @property
+    def shots(self) -> list[Shot]:
+        named = self.among(tuple(one.name for one in SHOTS))
+        return [one for one in SHOTS if one.name in named]
+
+
 def main() -> None:
     ALL.mkdir(parents=True, exist_ok=True)
-    wanted = sys.argv[1:]
+    expect.set_options(timeout=TIMEOUT_S * 1000)
+    wanted = Wanted(frozenset(sys.argv[1:]))
     with tempfile.TemporaryDirectory() as data, engine_process(Path(data)) as engine:
         program = Path(data) / "score"
         program.write_text(PROGRAM)
         program.chmod(0o755)
         engine.deploy(FLOW + MORE.replace("{program}", str(program)))
-        wait_until(lambda: engine.job()["state"] == "running")
+        until(lambda: engine.job()["state"] == "running", "the job to run")
         engine.send('{"shop": "shop-2", "amount": "ten"}\n{"shop": "shop-2"\n', "scanner")
         ended = threading.Event()
         sending = threading.Thread(target=send_orders, args=(engine, ended))
         sending.start()
         try:
-            ended.wait(SECONDS)  # so that plots have something to show
+            wait_for_something_to_show(engine)
             with chromium() as browser:
-                for scheme in ("light", "dark"):
+                for scheme in wanted.among(SCHEMES):
                     pictures(browser, engine, scheme, wanted)
         finally:
             ended.set()
             sending.join()
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    wait_until(true, limit_s=TIMEOUT_S, what=what)
+
+
+def wait_for_something_to_show(engine: EngineProcess) -> None:
+    """Wait until there is something on every page."""
+
+    def asked(path: str) -> list[dict[str, object]]:
+        found = httpx.get(f"{engine.url}/jobs/shop/{path}", headers=engine.headers, timeout=60)
+        return found.json() if found.status_code == 200 else []
+
+    def points() -> int:
+        return len(httpx.get(f"{engine.url}/jobs/shop/series", timeout=60).json()["at"])
+
+    def rows(journal: str) -> bool:
+        return any(one["name"] == journal and one["rows"] for one in asked("journals"))
+
+    until(lambda: all(one["rows_in"] for one in engine.job()["groups"]), "a batch of each group")
+    until(lambda: engine.job()["waiting"] > 0, "dead letters")
+    until(lambda: rows("raised"), "matches")
+    until(lambda: any(one["runs"] for one in asked("patterns")), "runs that wait")
+    until(lambda: any(one["programs"] for one in engine.job()["groups"]), "programs")
+    until(lambda: points() >= POINTS, "numbers for plots")
 
 
 def send_orders(engine: EngineProcess, ended: threading.Event) -> None:
@@ -165,48 +224,50 @@ def send_orders(engine: EngineProcess, ended: threading.Event) -> None:
         first += count
 
 
-def pictures(browser: Browser, engine: EngineProcess, scheme: str, wanted: list[str]) -> None:
+def pictures(browser: Browser, engine: EngineProcess, scheme: str, wanted: Wanted) -> None:
     with opened(browser, color_scheme=scheme, device_scale_factor=1) as page:
+        page.set_default_timeout(TIMEOUT_S * 1000)
         # Rows need a token, which a page keeps until it is loaded again: one goes on by links.
         page.goto(f"{engine.url}/audit")
         page.get_by_role("textbox", name="Token").fill(engine.token)
         page.get_by_role("button", name="Go on").click()
         expect(page.get_by_role("cell", name="deploy").first).to_be_visible()
-        for shot in SHOTS:
-            if not wanted or shot.name in wanted:
-                page.set_viewport_size({"width": 1280, "height": shot.height})
+        for size in wanted.among(("desktop", "phone")):
+            for shot in wanted.shots:
+                wide = {"width": 1280, "height": shot.height}
+                page.set_viewport_size(wide if size == "desktop" else PHONE)
                 go(page, shot.path)
                 shot.ready(page)
-                save(page, f"{shot.name}-{scheme}")
-        page.set_viewport_size({"width": 390, "height": 844})
-        for name in ("overview", "job"):
-            if not wanted or "phone" in wanted:
-                go(page, {"overview": "/", "job": "/jobs/shop"}[name])
-                save(page, f"phone-{name}-{scheme}")
+                name = shot.name if size == "desktop" else f"phone-{shot.name}"
+                save(page, f"{name}-{scheme}", whole=size == "phone")
+                page.keyboard.press("Escape")  # a dialog
 
 
 def go(page: Page, path: str) -> None:
-    """Follow a link to a page, as the console does."""
-    page.evaluate(
-        """path => {
-          const link = document.createElement("a");
-          link.href = path;
-          document.body.append(link);
-          link.click();
-          link.remove();
-        }""",
-        path,
-    )
+    """Follow links as the console does: to nothing first, so that a page begins anew."""
+    for href in ("/nothing", path):
+        page.evaluate(
+            """href => {
+              const link = document.createElement("a");
+              link.href = href;
+              document.body.append(link);
+              link.click();
+              link.remove();
+              return new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+            }""",
+            href,
+        )
 
 
-def save(page: Page, name: str) -> None:
-    page.wait_for_timeout(1000)  # plots and numbers come with the next event
+def save(page: Page, name: str, *, whole: bool = False) -> None:
+    expect(page.get_by_role("status", name="engine: live")).to_be_attached()
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     file = ALL / f"{name}.png"
-    page.screenshot(path=file, animations="disabled")
+    page.screenshot(path=file, animations="disabled", full_page=whole)
     shrink(file)
     if name in SHOWN:
         shutil.copy(file, IMAGES / f"console-{name}.png")
-    print(f"wrote {file.relative_to(ROOT)}, {file.stat().st_size // 1000} kB")
+    print(f"wrote {file.relative_to(ROOT)}, {file.stat().st_size // 1000} kB", flush=True)
 
 
 if __name__ == "__main__":
