@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -50,6 +51,15 @@ class Timing:
 
 def rounded(numbers: Sequence[float]) -> list[float]:
     return [round(number, 3) for number in numbers]
+
+
+def cpu_seconds(whole: psutil.Process) -> float:
+    """Return the seconds of the processor of a process and all below it, also of those that have ended."""
+    total = 0.0
+    for process in [whole, *whole.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 def machine() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from millstream.journal import Kind
@@ -99,6 +100,8 @@ def write_files(folder: Path, batches: Iterator[pa.RecordBatch], *, format: str)
         path = folder / f"part-{number:05}.{format}"
         if format == "parquet":
             pq.write_table(pa.Table.from_batches([batch]), path)
+        elif format == "csv":
+            pa_csv.write_csv(batch, path)
         else:
             frame = batch.to_pandas()
             frame.to_json(path, orient="records", lines=True, date_format="iso", date_unit="us")

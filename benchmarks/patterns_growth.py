@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from benchmarks import patterns_events
+from benchmarks import patterns_events, pictures
 from benchmarks.common import folder, save, show
 from benchmarks.patterns_bare import BATCH, PATTERN, fed, opened, table, with_values
 from benchmarks.patterns_cases import many
+from benchmarks.pictures import counted
 
 from millstream.patterns import events
 from millstream.patterns.batches import Batch
@@ -26,17 +26,11 @@ from millstream.spark.stages.match_pieces import Pieces
 from millstream.state import ShardState, StateFiles
 from millstream.state.manifest import load
 from millstream.storage import Folder
-from millstream.web import plots
 
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
 TURNS = 3
 EVENTS = 1_000_000
 #: So many events of a batch are those of one shard.
 SHARE = 1_562
-STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#57606a}.name{fill:#1f2328}.end{text-anchor:end}"
-    ".c1{fill:#0b69c7}.c2{fill:#d4700a}.c3{fill:#11936f}"
-)
 
 
 def growth() -> None:
@@ -87,18 +81,8 @@ def growth() -> None:
     )
 
 
-def counted(count: int, noun: str) -> str:
-    """Return "1 run", "2 runs"."""
-    return f"{count:,} {noun}{'s'[: count != 1]}"
-
-
 def draw(name: str, values: list[tuple[str, float, str]], colour: int) -> None:
-    plot = plots.bars(values, colour=colour, label=f"the cost of an event by {name}")
-    svg = plot.svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" width="506" ', 1)
-    IMAGES.mkdir(parents=True, exist_ok=True)
-    (IMAGES / f"patterns-{name}.svg").write_text(
-        svg.replace(">", f"><style>{STYLE}</style>", 1) + "\n"
-    )
+    pictures.bars(f"patterns-{name}", values, colour, f"the cost of an event by {name}")
 
 
 def quickest(run: Callable[[], Any]) -> tuple[float, Any]:

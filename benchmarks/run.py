@@ -40,6 +40,8 @@ SMALL = {
     "served": ["--rows", "300000"],
     "kafka_source": ["--turns", "2"],
     "kafka_restart": ["--turns", "1"],
+    "growth": [],
+    "load": ["--short"],
 }
 FULL = {
     "journal_append": ["--full"],
@@ -67,6 +69,8 @@ FULL = {
     "served": [],
     "kafka_source": ["--rows", "3000000"],
     "kafka_restart": [],
+    "growth": ["--full"],
+    "load": [],
 }
 
 

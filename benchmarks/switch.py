@@ -99,7 +99,7 @@ class Eyes(threading.Thread):
                 times = process.cpu_times()
                 # One that has ended keeps what it had when it was last seen.
                 self._processes[process.pid, process.create_time()] = times.user + times.system
-                memory += _shared_memory(process.pid)
+                memory += shared_memory(process.pid)
         self.seen.cpu.append((now, sum(self._processes.values())))
         self.seen.memory.append((now, memory / 2**20))
 
@@ -118,7 +118,7 @@ class Eyes(threading.Thread):
         return self.seen
 
 
-def _shared_memory(pid: int) -> int:
+def shared_memory(pid: int) -> int:
     """Return the memory of a process; what it shares with others is counted in parts."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

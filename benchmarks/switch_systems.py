@@ -111,7 +111,9 @@ class Ours:
         lines = [
             json.loads(line) for line in (self._folder / "out" / name).read_text().splitlines()
         ]
-        return [(one["k"], _seconds(one["window_start"]), one["n"], one["total"]) for one in lines]
+        return [
+            (one["k"], seconds_of(one["window_start"]), one["n"], one["total"]) for one in lines
+        ]
 
     def roots(self) -> list[int]:
         return [self._pid]
@@ -190,7 +192,7 @@ class Flink:
         self._folder, self._numbers = folder, [str(window_s), str(lateness_s)]
         self._python = peers.flink()
         self._home = next(self._python.parents[1].glob("lib/python*/site-packages/pyflink"))
-        self._port = _free_port()
+        self._port = free_port()
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._clients: list[int] = []
         self._gate = Gate(folder / "made", folder / "in")
@@ -231,7 +233,7 @@ class Flink:
         settings = {
             "env.java.opts.all": given["env"]["java"]["opts"]["all"],
             "jobmanager.rpc.address": "localhost",
-            "jobmanager.rpc.port": _free_port(),
+            "jobmanager.rpc.port": free_port(),
             "jobmanager.memory.process.size": "1200m",
             "taskmanager.memory.process.size": "1728m",
             "taskmanager.numberOfTaskSlots": 1,
@@ -311,7 +313,7 @@ class Flink:
     def rows(self, name: str) -> list[Row]:
         with (self._folder / "out" / name).open() as file:
             return [
-                (one[0], _seconds(f"{one[1]}+00:00"), int(one[2]), int(one[3]))
+                (one[0], seconds_of(f"{one[1]}+00:00"), int(one[2]), int(one[3]))
                 for one in csv.reader(file)
             ]
 
@@ -371,11 +373,11 @@ def _names(folder: Path) -> list[str]:
     return [one.name for one in folder.iterdir()] if folder.exists() else []
 
 
-def _seconds(moment: str) -> int:
+def seconds_of(moment: str) -> int:
     return int(datetime.fromisoformat(moment).timestamp())
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

@@ -1,19 +1,24 @@
-"""Windows per key, or a join: a Millstream flow over a journal against PySpark written by hand over files of the same rows.
+"""Windows per key, a join or a pattern: a Millstream flow against PySpark written by hand over the same rows.
 
     python -m benchmarks.windows                     windows of 60 s, 1 M events
     python -m benchmarks.windows --full              4 M events
     python -m benchmarks.windows --shape sessions    sessions with gaps of 6 s
     python -m benchmarks.windows --shape join        pairs of a key's readings at most 10 s apart
+    python -m benchmarks.windows --shape match       a pattern; by hand it is `ms.match`
+    python -m benchmarks.windows --whole csv         whole flows too: from files into a journal, stages, sink
 
+The flow reads a journal that is filled; a whole one fills it from the files that are read by hand.
 All variants run in one session, with the same rows per batch, the same state store and Parquet
 results, one after the other in turn; the first turn warms up and is not counted. Their results are
-compared row by row.
+compared row by row. Seconds of the processor are those of all processes: what else runs on the machine
+disturbs them less.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,10 +26,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 from benchmarks import events
-from benchmarks.common import Timing, folder, save, show
+from benchmarks.common import Timing, cpu_seconds, folder, save, show
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import millstream as ms
@@ -36,12 +42,24 @@ RESULT = {
     "windows": ["key", "window_start", "events", "total", "highest"],
     "sessions": ["key", "window_start", "events", "total", "highest"],
     "join": ["key", "reading", "other", "at"],
+    "match": ["key", "first", "second", "third"],
 }
 TITLES = {
     "windows": "60 s windows",
     "sessions": "sessions, gaps of 6 s",
     "join": "join within 10 s",
+    "match": "a sequence of three within 60 s",
 }
+#: What the formats of files are called, in tables and for a source of files.
+FORMATS = {"parquet": "parquet", "json": "json lines", "csv": "csv"}
+PATTERN = (
+    ms.Pattern("rising")
+    .begin("a", "value > 500")
+    .followed_by("b", "value > 700")
+    .followed_by("c", "value < 50")
+    .within("60 seconds")
+)
+MATCH = "key, a.reading as first, b.reading as second, c.reading as third"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +73,12 @@ class Case:
     entry: int
     state: str
     shape: str
+    #: The formats of the files that whole flows read.
+    whole: tuple[str, ...] = ()
+
+    @property
+    def by_hand(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(("parquet", "json", *self.whole)))
 
     @property
     def span_us(self) -> int:
@@ -71,6 +95,7 @@ class Variant:
     name: str
     run: Callable[[Path], list[dict[str, Any]]]
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     batches: list[float] = field(default_factory=list)
     durations: dict[str, float] = field(default_factory=dict)
 
@@ -78,14 +103,16 @@ class Variant:
 # The flow
 
 
-def flow_over(name: str, shape: str, out: Path) -> ms.Flow:
+def flow_over(name: str, shape: str, source: Any, out: Path) -> ms.Flow:
     flow = ms.Flow(name)
-    readings = flow.source("readings", ms.inbox(events.DDL), time="at", lateness=events.LATENESS)
+    readings = flow.source("readings", source, time="at", lateness=events.LATENESS)
     sums = {"events": "count(*)", "total": "sum(value)", "highest": "max(value)"}
     if shape == "windows":
         found = readings.window("totals", every="60 seconds", by="key", **sums)
     elif shape == "sessions":
         found = readings.window("totals", gap="6 seconds", by="key", **sums)
+    elif shape == "match":
+        found = readings.match("totals", PATTERN, by="key", emit=MATCH)
     else:
         even = readings.sql("even", "SELECT key, reading, at FROM readings WHERE reading % 2 = 0")
         odd = readings.sql(
@@ -97,13 +124,24 @@ def flow_over(name: str, shape: str, out: Path) -> ms.Flow:
 
 
 def run_flow(spark: SparkSession, case: Case, journal: Path, place: Path) -> list[dict[str, Any]]:
-    data = place / "data"
-    flow = flow_over("bench", case.shape, place / "out")
     # The journal is filled before; a link stands for it, so that every run starts from a fresh
     # checkpoint.
-    (data / "bench" / "journals").mkdir(parents=True)
-    (data / "bench" / "journals" / "readings").symlink_to(journal)
-    run = FlowRun(spark, flow, Options(data, place, case.rows_per_batch, case.state))
+    journals = place / "data" / "bench" / "journals"
+    journals.mkdir(parents=True)
+    (journals / "readings").symlink_to(journal)
+    return _run(spark, case, ms.inbox(events.DDL), place)
+
+
+def run_whole(
+    spark: SparkSession, case: Case, format: str, rows: Path, place: Path
+) -> list[dict[str, Any]]:
+    source = ms.files(f"{rows}/*", events.DDL, format={"json": "jsonl"}.get(format, format))
+    return _run(spark, case, source, place)
+
+
+def _run(spark: SparkSession, case: Case, source: Any, place: Path) -> list[dict[str, Any]]:
+    flow = flow_over("bench", case.shape, source, place / "out")
+    run = FlowRun(spark, flow, Options(place / "data", place, case.rows_per_batch, case.state))
     try:
         run.start()
         run.wait()
@@ -120,6 +158,8 @@ def by_hand(frame: DataFrame, shape: str) -> DataFrame:
     timed = frame.withWatermark("at", events.LATENESS)
     if shape == "join":
         return _joined(timed)
+    if shape == "match":
+        return ms.match(timed, PATTERN, key="key", emit=MATCH)
     if shape == "windows":
         span = functions.window("at", "60 seconds")
     else:
@@ -155,6 +195,7 @@ def run_by_hand(
         spark.readStream.format(format)
         .schema(events.DDL)
         .option("maxFilesPerTrigger", 2)
+        .option("header", True)
         .load(str(rows))
     )
     writer = (
@@ -171,24 +212,42 @@ def run_by_hand(
 # Measuring
 
 
-def prepare(case: Case, place: Path) -> tuple[Path, Path, Path]:
-    """Write the events in all forms."""
+def prepare(case: Case, place: Path) -> None:
+    """Write the events in all forms: place/journal, and place/parquet and so on."""
     events.fill_journal(place / "journal", case.blocks(100_000), entry=case.entry)
     half = case.rows_per_batch // 2
-    for kind in ("parquet", "json"):
+    for kind in case.by_hand:
         batches = chain(case.blocks(half), [events.last_row(case.span_us)])
         events.write_files(place / kind, batches, format=kind)
-    return place / "journal", place / "parquet", place / "json"
+
+
+def variants_of(spark: SparkSession, case: Case, rows: Path) -> list[Variant]:
+    """Return all ways to get the results, from the events in `rows`."""
+    flow = Variant("millstream", lambda out: run_flow(spark, case, rows / "journal", out))
+    by_hand = [
+        Variant(FORMATS[one], lambda out, one=one: run_by_hand(spark, case, one, rows / one, out))
+        for one in case.by_hand
+    ]
+    whole = [
+        Variant(whole_name(one), lambda out, one=one: run_whole(spark, case, one, rows / one, out))
+        for one in case.whole
+    ]
+    return [flow, *by_hand, *whole]
+
+
+def whole_name(format: str) -> str:
+    return f"millstream, from {FORMATS[format]}"
 
 
 def measure(variant: Variant, place: Path, turn: int, columns: list[str]) -> pa.Table:
     """Run a variant once and return its results; the first turn is not counted."""
     place.mkdir(parents=True)
-    began = time.perf_counter()
+    began, before = time.perf_counter(), cpu_seconds(psutil.Process())
     progress = variant.run(place)
-    seconds = time.perf_counter() - began
+    seconds, used = time.perf_counter() - began, cpu_seconds(psutil.Process()) - before
     if turn > 0:
         variant.seconds.append(seconds)
+        variant.cpu_seconds.append(used)
         variant.batches += [
             one["durationMs"]["triggerExecution"] / 1000
             for one in progress
@@ -229,13 +288,9 @@ def compare(variants: list[Variant], tables: list[pa.Table]) -> int:
 
 def run(case: Case, turns: int) -> dict[str, Any]:
     with folder("windows") as place:
-        journal, parquet, lines = prepare(case, place)
+        prepare(case, place)
         spark = session("benchmark", log=place / "spark.log")
-        variants = [
-            Variant("millstream", lambda out: run_flow(spark, case, journal, out)),
-            Variant("parquet", lambda out: run_by_hand(spark, case, "parquet", parquet, out)),
-            Variant("json lines", lambda out: run_by_hand(spark, case, "json", lines, out)),
-        ]
+        variants = variants_of(spark, case, place)
         rows = 0
         for turn in range(turns + 1):
             tables = [
@@ -256,28 +311,37 @@ def _plain(variant: Variant, case: Case) -> dict[str, Any]:
     return {
         **timing.plain(),
         "events_per_second": round(case.events / timing.median),
+        "cpu_seconds": round(statistics.median(variant.cpu_seconds), 2),
+        "batches": len(batches.seconds) // len(timing.seconds),
         "batch_median_s": round(batches.median, 3),
         "durations_s": variant.durations,
     }
 
 
 def report(case: Case, found: dict[str, Any]) -> None:
-    mine = found["millstream"]["median_s"]
-    names = ("millstream", "parquet", "json lines")
+    mine = found["millstream"]
+    whole = [whole_name(one) for one in case.whole]
     rows = [
         (
             name,
             found[name]["median_s"],
+            found[name]["cpu_seconds"],
             f"{found[name]['events_per_second']:,}",
-            found[name]["batch_median_s"],
+            f"{found[name]['batches']} of {found[name]['batch_median_s']:.2f} s",
             found[name]["spread"],
-            mine / found[name]["median_s"],
+            mine["median_s"] / found[name]["median_s"],
+            mine["cpu_seconds"] / found[name]["cpu_seconds"],
         )
-        for name in names
+        for name in ("millstream", *(FORMATS[one] for one in case.by_hand), *whole)
     ]
     title = f"{TITLES[case.shape]}, {case.events:,} events, {case.keys:,} keys, {case.rows_per_batch:,} rows a batch, {case.state}"
-    columns = ("variant", "seconds", "events/s", "batch s", "spread", "millstream / it")
-    show(title, columns, rows, f"{found['result_rows']:,} result rows, equal in all three")
+    columns = ("variant", "seconds", "CPU s", "events/s", "batches", "spread")
+    said = [f"{found['result_rows']:,} result rows, equal in all"]
+    for one, name in zip(case.whole, whole, strict=True):
+        stages, flow = found[FORMATS[one]], found[name]
+        rate, cpu = (stages[of] / flow[of] for of in ("median_s", "cpu_seconds"))
+        said.append(f"{name}: {rate:.2f} of the rate of its stages alone, by CPU {cpu:.2f}")
+    show(title, (*columns, "millstream / it", "by CPU"), rows, "; ".join(said))
 
 
 def main() -> None:
@@ -294,11 +358,16 @@ def main() -> None:
     parser.add_argument("--entry", type=int, default=1_000, help="rows in one batch of the journal")
     parser.add_argument("--state", choices=sorted(PROVIDERS), default="memory")
     parser.add_argument("--shape", choices=sorted(RESULT), default="windows")
+    parser.add_argument("--whole", default="", help=f"some of {', '.join(FORMATS)}, by comma")
     parser.add_argument("--turns", type=int, default=3)
     args = parser.parse_args()
+    whole = tuple(one for one in args.whole.split(",") if one)
+    if unknown := set(whole) - set(FORMATS):
+        parser.error(f'--whole has "{unknown.pop()}", which is none of {", ".join(FORMATS)}')
     count = args.events or (4_000_000 if args.full else 1_000_000)
     case = Case(
-        count, args.keys, args.minutes, args.rows_per_batch, args.entry, args.state, args.shape
+        *(count, args.keys, args.minutes, args.rows_per_batch, args.entry, args.state),
+        *(args.shape, whole),
     )
     found = run(case, args.turns)
     report(case, found)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import psutil
 import pyspark
 from benchmarks import peers
+from benchmarks.common import cpu_seconds
 from benchmarks.nexmark import flink_sql, queries
 from benchmarks.nexmark.generator import Config
 
@@ -95,12 +96,12 @@ class Worker:
         out.mkdir(parents=True)
         assert self._process.stdin is not None
         whole = psutil.Process(self._process.pid)
-        before = _cpu(whole)
+        before = cpu_seconds(whole)
         with _Peak(whole) as peak:
             self._process.stdin.write(json.dumps(self._ask(query, events, out, kept)) + "\n")
             self._process.stdin.flush()
             answer = self._answer()
-            used = _cpu(whole) - before
+            used = cpu_seconds(whole) - before
         if "error" in answer:
             raise Failed(answer["error"][:2000])
         (out / "progress.json").write_text(json.dumps(answer.get("progress", [])))
@@ -155,15 +156,6 @@ def _flink_jars(folder: Path) -> Path:
     for path in [*parquet.glob("*.jar"), *hadoop.glob("hadoop-client-*.jar")]:
         (folder / path.name).symlink_to(path)
     return folder
-
-
-def _cpu(whole: psutil.Process) -> float:
-    """Return the seconds of the processor of a process and all below it, also of those that have ended."""
-    total = 0.0
-    for process in [whole, *whole.children(recursive=True)]:
-        with contextlib.suppress(psutil.Error):
-            total += sum(process.cpu_times()[:4])
-    return total
 
 
 class _Peak:
