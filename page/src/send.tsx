@@ -1,7 +1,8 @@
 // Send rows to a source by hand, and see what became of them.
 import { useRef, useState } from "preact/hooks";
-import { type Letter, type LetterPage, type Taken, get, jobPath, open } from "./api";
+import { type Letter, type Taken, jobPath, open } from "./api";
 import { rows } from "./format";
+import { waiting } from "./letters";
 import { Failure } from "./parts";
 
 export function Send({ job, source }: { job: string; source: string }) {
@@ -19,8 +20,8 @@ export function Send({ job, source }: { job: string; source: string }) {
       const found = (await (await open(jobPath(job, "sources", source, "events"), how)).json()) as Taken;
       tell(found);
       if (found.refused === 0) return;
-      const { letters } = await get<LetterPage>(`${jobPath(job, "dead")}?limit=10000`);
-      object(letters.filter((one) => one.origin.includes(found.sender)).slice(-found.refused));
+      const { letters } = await waiting(job, Infinity, found.sender);
+      object(letters.slice(-found.refused));
     } catch (problem) {
       fail(problem);
     }

@@ -89,6 +89,8 @@ class PeerEngine:
         #: Its patterns, and what is wrong with its checkpoints.
         self.matching: list[PatternRuns] = []
         self.faults: tuple[str, ...] = ()
+        #: Dead letters that wait, as jobs report them.
+        self.waiting = 3
         #: The job whose switch is to end when its sources are quiet.
         self.quiet: str | None = None
         #: What happens when a switch was asked for.
@@ -314,7 +316,7 @@ class PeerEngine:
             sources={"s": SourceStatus(sum(one.rows for one in inboxes), bytes=10)},
             late=1,
             dead=2,
-            waiting=3,
+            waiting=self.waiting,
             unprocessed=7 if found.state in life.ALIVE else 0,
             inboxes=tuple(inboxes),
             copies=(CopyStatus("s", 9, "tcp://10.0.0.2:1", rows=4, behind_bytes=300, live=True),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,7 +49,8 @@ def choose(letters: Iterable[Letter], choice: Choice) -> list[Letter]:
     """
     known = list(letters)
     if choice.ids:
-        known = [_named(known, id_) for id_ in dict.fromkeys(choice.ids)]
+        whole = {one.id: one for one in known}
+        known = [whole.get(id_) or _named(whole, id_) for id_ in dict.fromkeys(choice.ids)]
         states: tuple[State, ...] = tuple(State)
     else:
         states = choice.states
@@ -67,12 +68,12 @@ def choose(letters: Iterable[Letter], choice: Choice) -> list[Letter]:
     ]
 
 
-def _named(letters: Sequence[Letter], id_: str) -> Letter:
-    found = [one for one in letters if one.id.startswith(id_)]
+def _named(letters: Mapping[str, Letter], id_: str) -> Letter:
+    found = [one for one in letters if one.startswith(id_)]
     if len(found) == 1:
-        return found[0]
+        return letters[found[0]]
     if found:
-        hint = f"give more of it: {', '.join(one.id for one in found[:3])}"
+        hint = f"give more of it: {', '.join(found[:3])}"
         raise LetterMissing(
             f'{len(found)} dead letters have ids that begin with "{id_}"', hint=hint
         )

@@ -61,6 +61,20 @@ def test_letters_come_in_pages(served: Served) -> None:
     assert (one["state"], one["kind"], one["stage"]) == ("waiting", "source", "s")
 
 
+def test_letters_are_found_by_state_and_origin(served: Served) -> None:
+    served.http.post("/jobs/f/discard", json={"ids": ids(served)[:2]})
+
+    def reasons(**query: str | int) -> list[str]:
+        page = served.http.get(DEAD, params=query).json()
+        return [one["reason"] for one in page["letters"]]
+
+    assert reasons() == ["no row 0", "no row 1", "no row 2"]
+    assert reasons(state="waiting") == reasons(state="waiting", limit=1) == ["no row 2"]
+    assert reasons(state="discarded", **{"from": 1}) == ["no row 1"]
+    assert reasons(origin="till", state="waiting") == ["no row 2"]
+    assert reasons(origin="scanner") == []
+
+
 def test_letters_are_replayed_once_however_often_it_is_asked(served: Served) -> None:
     order = {"ids": ids(served)}
     answer = served.http.post("/jobs/f/replay", json=order).json()
@@ -98,6 +112,7 @@ def test_discarded_letters_wait_no_more(served: Served) -> None:
         (f"{DEAD}/x", 400),
         ("/jobs/g/dead", 404),
         (f"{DEAD}?limit=0", 400),
+        (f"{DEAD}?state=lost", 400),
     ],
 )
 def test_what_is_not_there_is_refused(served: Served, path: str, status: int) -> None:

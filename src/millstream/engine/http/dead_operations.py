@@ -30,9 +30,18 @@ _PAGE_BYTES: Final = 4 << 20
 
 
 def letters(api: Api, asked: Asked) -> LetterPage:
-    """Return the dead letters of a job on this engine, from a number on."""
+    """Return the dead letters of a job on this engine, from a number on.
+
+    Numbers count the letters that are asked for: of a journal, in a state, of an origin.
+    """
     given = asked.values
-    known = [one for one in _letters(api, asked.job) if given["journal"] in (None, one.journal)]
+    known = [
+        one
+        for one in _letters(api, asked.job)
+        if given["journal"] in (None, one.journal)
+        and given["state"] in (None, one.state)
+        and given["origin"] in (None, one.letter.origin)
+    ]
     page: list[LetterStatus] = []
     size, at = 0, given["from"]
     for one in known[at : at + given["limit"]]:

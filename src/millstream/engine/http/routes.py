@@ -88,6 +88,7 @@ from millstream.engine.leases.tasks import Tasks
 from millstream.engine.programs.contents import MOST_BYTES, Content
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
 from millstream.flow.binary import NAME
+from millstream.journal.letters import State as LetterState
 from millstream.plan.drawing import Drawing
 
 #: The most bytes of a program in one answer.
@@ -301,7 +302,9 @@ OPERATIONS: Final[Sequence[Operation]] = (
     _route(
         *("GET /jobs/{job}/dead", dead.letters, Need.LOOK, LetterPage),
         Parameter("journal", _Name, "Only those of this journal."),
-        Parameter("from", _Number, "The number of the first.", default=0),
+        Parameter("state", LetterState, "Only those in this state."),
+        Parameter("origin", _Name, "Only those of this sender, file or stage."),
+        Parameter("from", _Number, "The number of the first of these.", default=0),
         Parameter("limit", _Rows, "How many letters at most.", default=1_000),
         rows=True,
         page=True,
