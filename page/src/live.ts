@@ -43,6 +43,8 @@ export function start(): void {
 function stop(): void {
   stream?.abort();
   stream = null;
+  // What comes later does not follow on what was there: plots are asked for again.
+  connection.value = "connecting";
 }
 
 async function follow(): Promise<void> {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.status import GroupStatus, ProgramStatus
@@ -41,6 +41,35 @@ def test_fifty_jobs_are_shown_those_that_fail_first(browser: Browser, tmp_path: 
             assert violations(dark) == []
             wide = dark.evaluate("document.documentElement.scrollWidth")
             assert wide <= 390
+
+
+def seen(page: Page, *, hidden: bool) -> None:
+    """Put the page's tab into the background, or fetch it back."""
+    page.evaluate(
+        """hidden => {
+          Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
+
+
+def test_plots_have_no_hole_after_the_tab_was_in_the_background(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with serving(tmp_path) as served, opened(browser) as page:
+        served.deploy(name="shop")
+        page.clock.install()
+        with page.expect_response("**/jobs/shop/series"):
+            page.goto(f"{served.server.url}/jobs/shop")
+        live = page.get_by_role("status", name="engine: live")
+        expect(live).to_be_visible()
+        seen(page, hidden=True)
+        page.clock.fast_forward(31_000)
+        expect(live).to_have_count(0)
+        with page.expect_response("**/jobs/shop/series"):
+            seen(page, hidden=False)
+        expect(live).to_be_visible()
 
 
 def slow(name: str, **more: Any) -> GroupStatus:
