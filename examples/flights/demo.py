@@ -342,6 +342,7 @@ def tell(settings: Settings) -> page.Story:
     with Show(settings) as show:
         show.say(f"$ millstream engine --data {shown(settings.data)}")
         run = Run(1, settings, diary)
+        show.say(f"console: {run.url}/jobs/{JOB}")
         try:
             show.say(
                 f"$ millstream deploy {shown(settings.flow)} --rows-per-batch {settings.rows_per_batch}"
@@ -358,6 +359,7 @@ def tell(settings: Settings) -> page.Story:
             )
             show.say(f"$ millstream engine --data {shown(settings.data)}")
             run = Run(2, settings, diary)
+            show.say(f"console: {run.url}/jobs/{JOB}")
             propose(settings, show)
             watch(run, settings, diary, show, lambda _: run.runs())
             show.say(f"$ millstream switch {JOB} {shown(settings.next_flow)}")

@@ -50,6 +50,8 @@ def test_every_flight_is_counted_once_although_the_flow_is_killed_and_then_switc
     lines = ended.stdout.splitlines()
     assert lines[-1] == "demo: ok", f"{ended.stdout}\n{ended.stderr}"
     assert ended.returncode == 0
+    pages = [line for line in lines if re.fullmatch(r"console: http://\S+/jobs/flights", line)]
+    assert len(pages) == 2  # of the engine that is killed, and of the next one
     (killed,) = (line for line in lines if line.startswith("kill -9"))
     processed = int(re.search(r"([\d,]+) flights processed", killed)[1].replace(",", ""))
     assert 0 < processed < len(check.expected(DAYS).totals)
