@@ -90,7 +90,14 @@ def test_groups_share_a_query_and_go_on_sharing_it_after_a_stop(
 
 
 #: Between two writes of a batch: of the first member, and of one in the middle.
-POINTS: Final = ("logged:2", "staged:2", "decided:2", "published:7", "member-committed:2")
+POINTS: Final = (
+    "member-logs:6",
+    "logged:2",
+    "staged:2",
+    "decided:2",
+    "published:7",
+    "member-commits:6",
+)
 
 
 class BatchFailed(Exception):

@@ -83,7 +83,7 @@ def described_in(path: Path) -> bool:
         return False
     try:
         entry = read(path)
-    except NotLoadable:
+    except (NotLoadable, RecursionError):
         return path.suffix == ".json"
     return entry.has("dataflow") or entry.has("nodes")
 

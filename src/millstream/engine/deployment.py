@@ -223,7 +223,8 @@ class Deployments:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, place, ignore_errors=True)
             flow = packages.unpack(package, place)
-            spark = not described_in(flow)
+            # Of several engines one runs it.
+            spark = not several and not described_in(flow)
             start = partial(self._runner.drivers.start, to_run=to_run, spark=spark)
             driver = self._runner.call(start)
             stack.callback(driver.kill)

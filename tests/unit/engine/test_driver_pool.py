@@ -76,7 +76,10 @@ def test_a_driver_that_is_expected_is_taken_or_ended_unless_there_is_a_spare(
     pool.expect()
     pool.expect()
     (expected,) = pool._spares
-    assert pool.start() is expected
+    other = pool.start()
+    assert other is not expected
+    other.kill()
+    assert pool.start(spark=True) is expected
     expected.kill()
     pool.expect()
     (left,) = pool._spares
@@ -87,4 +90,5 @@ def test_a_driver_that_is_expected_is_taken_or_ended_unless_there_is_a_spare(
     assert not pool._spares
     assert left.wait(10)
     assert expected.wait(10)
+    assert other.wait(10)
     pool.close()

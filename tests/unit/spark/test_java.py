@@ -13,8 +13,9 @@ import pytest
 from pyspark.core.context import SparkContext
 
 from millstream.errors import RunError
-from millstream.spark.session import java
+from millstream.spark.session import java, session
 from millstream.spark.session.java import JavaStart
+from millstream.spark.session.start import SparkStart
 
 CONNECTION = struct.pack(">ii", 4711, 6) + b"secret"
 
@@ -97,3 +98,39 @@ def test_a_process_has_one_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     JavaStart({}, {"SPARK_HOME": str(tmp_path)}, None).join()
     assert not (tmp_path / "started").exists()
+
+
+def test_a_java_that_cannot_be_started_is_an_error_of_ours_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java.tempfile, "mkdtemp", lambda: str(_made(tmp_path / "connection")))
+    with pytest.raises(RunError, match=r"Spark did not start.*spark-submit"):
+        JavaStart({}, {"SPARK_HOME": str(tmp_path)}, None)
+    assert not (tmp_path / "connection").exists()
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("variable", [None, "PYSPARK_SUBMIT_ARGS"])
+def test_a_java_that_lacks_what_a_flow_has_set_since_is_not_used(
+    variable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, used = [], []
+    abandoned = SimpleNamespace(abandon=lambda: begun.clear())
+
+    def begin(*_: object, **__: object) -> SimpleNamespace:
+        begun.append(abandoned)
+        return abandoned
+
+    monkeypatch.setattr(session, "begin_java", begin)
+    monkeypatch.setattr(session, "session", lambda *_, **how: used.append(how["begun"]))
+    start = SparkStart("flow")
+    start.begin()
+    if variable is not None:
+        monkeypatch.setenv(variable, "--packages a:b:1 pyspark-shell")
+    start.session()
+    assert used == [abandoned if variable is None else None]
+    assert bool(begun) == (variable is None)

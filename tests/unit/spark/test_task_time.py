@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.sql.types import LongType
+from pyspark.sql.udf import UserDefinedFunction
 
 from millstream.spark.batch_clock import BatchClock
-from millstream.spark.stages.timed_functions import TimedCalls
+from millstream.spark.stages.timed_functions import TimedCalls, _timed
 from millstream.spark.task_time import (
     PYTHON,
     STAGING,
@@ -75,6 +77,15 @@ def test_calls_are_reported_when_they_have_taken_a_millisecond() -> None:
     with pytest.raises(ValueError, match="no"):
         timed(0.25, fails=True)
     assert worked.value == pytest.approx({PYTHON: 0.2504})
+
+
+def test_a_function_that_is_called_to_be_random_later_is_so_when_timed() -> None:
+    worked = accumulator(_Adding())
+    function = UserDefinedFunction(lambda n: n, LongType())
+    assert _timed(function, worked) is (known := _timed(function, worked))
+    assert known.deterministic
+    function.asNondeterministic()
+    assert not _timed(function, worked).deterministic
 
 
 def test_a_part_of_what_is_measured_is_put_down_to_itself_alone() -> None:

@@ -178,6 +178,7 @@ class Driver:
         from millstream.engine.schemes import hosting
 
         assert self._scheme is not None
+        self._start.close()  # of a Java that was begun for another job
         last = hosting.SchemeRun(self._line, self._scheme, how).run()
         if last is not None:
             self._line.report(last)

@@ -407,6 +407,8 @@ class DriverPool:
         """
         self._spares = [spare for spare in self._spares if spare.alive]
         spares = self._spares if to_run else []
+        if not spark:  # that one is another job's, and its Java would be in vain
+            spares = [spare for spare in spares if spare is not self._expected]
         spare = max(spares, key=lambda one: one.warm, default=None)
         if spare is None:
             return self._new(begin=to_run and spark)

@@ -19,7 +19,9 @@ from millstream.errors import NotThere
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from millstream.patterns.automaton import Automaton
     from millstream.spark.flow_run import FlowRun
+    from millstream.spark.inspection.pattern_states import Waiting
     from millstream.spark.inspection.place import JobPlace
 
 #: How many keys with live runs are shown.
@@ -101,8 +103,7 @@ def _patterns(spark: SparkSession, place: JobPlace, running: FlowRun) -> list[Pa
         for state, runs in one.states.items():
             states[str(drawn_state(one.automaton, shown, state))] += runs
         oldest = tuple(
-            KeyRuns(key, waiting.runs, iso(waiting.since / 1e6), iso(waiting.last_at / 1e6))
-            for key, waiting in one.oldest(_OLDEST)
+            _key_runs(key, waiting, one.automaton) for key, waiting in one.oldest(_OLDEST)
         )
         status = PatternRuns(
             group=one.group.name,
@@ -120,6 +121,14 @@ def _patterns(spark: SparkSession, place: JobPlace, running: FlowRun) -> list[Pa
         )
         found.append(status)
     return found
+
+
+def _key_runs(key: str, waiting: Waiting, automaton: Automaton) -> KeyRuns:
+    names: Counter[str] = Counter()
+    for state, runs in sorted(waiting.states.items()):
+        names[automaton.states[state].name] += runs
+    moments = (iso(waiting.since / 1e6), iso(waiting.last_at / 1e6))
+    return KeyRuns(key, waiting.runs, *moments, dict(names))
 
 
 def _checkpoints(place: JobPlace) -> list[CheckpointStatus]:

@@ -99,10 +99,15 @@ class Member:
         self.committed = logged
 
 
+def _log(member: Member, text: str, keep: int) -> Logged:
+    passing("member-logs")
+    return member.log(text, keep)
+
+
 def _commit(its: tuple[Member, Logged]) -> None:
+    passing("member-commits")  # others may have, and some may be left: in any order
     member, logged = its
     member.commit(logged)
-    passing("member-committed")
 
 
 def _together(work: Callable[[_Its], _Answer], members: Sequence[_Its]) -> list[_Answer]:
@@ -144,7 +149,9 @@ class SharedSink(BatchSink):
         todo = [one for one in self.members if place_of(one.committed) != place]
         if not todo:
             return  # all have it, or it has no rows
-        logged = list(zip(todo, _together(lambda one: one.log(text, self.keep), todo), strict=True))
+        logged = list(
+            zip(todo, _together(lambda one: _log(one, text, self.keep), todo), strict=True)
+        )
         passing("logged")
         _together(Member.mark_read, todo)
         parts = [part for pair in logged for part in self._parts(*pair)]

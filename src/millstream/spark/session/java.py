@@ -47,6 +47,9 @@ class JavaStart:
             settings: Spark's settings; some are options of Java's.
             environment: What its environment has besides ours.
             log: Where its errors go, if not where ours do.
+
+        Raises:
+            RunError: It cannot be started.
         """
         self.settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,14 +58,18 @@ class JavaStart:
         self._folder = Path(tempfile.mkdtemp())
         where = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info)}
         found = {**os.environ, **environment, **where}
-        with _appended(log) as said:
-            self._process = subprocess.Popen(
-                _command(found, settings),
-                stdin=subprocess.PIPE,
-                stderr=said,
-                env=found,
-                preexec_fn=_ignore_interrupts,  # noqa: PLW1509 (as PySpark's; it takes no locks)
-            )
+        try:
+            with _appended(log) as said:
+                self._process = subprocess.Popen(
+                    _command(found, settings),
+                    stdin=subprocess.PIPE,
+                    stderr=said,
+                    env=found,
+                    preexec_fn=_ignore_interrupts,  # noqa: PLW1509 (as PySpark's; it takes no locks)
+                )
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise RunError(f"Spark did not start: {error}") from error
 
     @property
     def _info(self) -> Path:
@@ -93,11 +100,17 @@ class JavaStart:
 
     def abandon(self) -> None:
         """End it, if nobody has waited for it."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(_ENDED_S)
-            _close(self._process)
-            self._process = None
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.terminate()  # so that it removes its temporary files
+        try:
+            process.wait(_ENDED_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_ENDED_S)
+        finally:
+            _close(process)
             shutil.rmtree(self._folder, ignore_errors=True)
 
 

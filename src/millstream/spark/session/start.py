@@ -5,6 +5,7 @@ Imports nothing of Spark's before it is asked to start.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ class SparkStart:
     log: Path | None = None
     packages: Path | None = None
     _begun: JavaStart | None = field(default=None, init=False)
+    _environment: dict[str, str] = field(default_factory=dict, init=False)
     _spark: SparkSession | None = field(default=None, init=False)
 
     def begin(self) -> None:
@@ -36,6 +38,7 @@ class SparkStart:
 
         with suppress(MillstreamError):
             self._begun = begin_java(self.name, **self._how())
+            self._environment = dict(os.environ)
 
     def session(self) -> SparkSession:
         """Return the session, once it has started.
@@ -46,6 +49,9 @@ class SparkStart:
         from millstream.spark.session.s3a import s3a_keys
         from millstream.spark.session.session import session
 
+        if self._begun is not None and self._environment != os.environ:
+            self._begun.abandon()  # a flow has set something since, which Java must know
+            self._begun = None
         if self._spark is None:
             hidden = s3a_keys(self.storage)
             self._spark = session(self.name, **self._how(), hidden=hidden, begun=self._begun)

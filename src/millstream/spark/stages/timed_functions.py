@@ -18,6 +18,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from pyspark.accumulators import Accumulator
+from pyspark.sql import SparkSession
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
@@ -38,6 +39,12 @@ _STREAMS: Final = {
 }
 #: How much is reported at once: to report costs more than a call for a row does.
 _ENOUGH_S: Final = 0.001
+#: Settings of Spark's own profilers.
+_PROFILERS: Final = (
+    "spark.python.profile",
+    "spark.python.profile.memory",
+    "spark.sql.pyspark.udf.profiler",
+)
 _one_at_a_time = threading.Lock()
 #: What became of functions, and for which accumulator: Spark calls one only once for a row if it is
 #: the same wherever it is used, as by groups that share a query.
@@ -76,9 +83,9 @@ class TimedCalls:
 def timed_functions(worked: Accumulator[Worked] | None) -> Iterator[None]:
     """Let functions that this thread gives to Spark meanwhile report their time as Python's.
 
-    Without an accumulator nobody wants to know.
+    Without an accumulator nobody wants to know; Spark's own profilers go before ours.
     """
-    if worked is None:
+    if worked is None or _profiled():
         yield
         return
     with _one_at_a_time:
@@ -95,9 +102,16 @@ def timed_functions(worked: Accumulator[Worked] | None) -> Iterator[None]:
             UserDefinedFunction.__call__ = plain  # type: ignore[method-assign]
 
 
+def _profiled() -> bool:
+    """Tell whether Spark measures functions itself, which it can do with plain ones only."""
+    spark = SparkSession.getActiveSession()
+    wanted = [spark.conf.get(name, None) for name in _PROFILERS] if spark is not None else []
+    return any(one not in (None, "", "false") for one in wanted)
+
+
 def _timed(function: UserDefinedFunction, worked: Accumulator[Worked]) -> UserDefinedFunction:
     known, found = _known.get(function, (None, function))
-    if known == worked.aid:
+    if known == worked.aid and found.deterministic == function.deterministic:
         return found
     work: Callable[..., Any]
     if function.evalType in _CALLS and not function.transpiled:
