@@ -56,6 +56,7 @@ def check(life: Life, run: FlowRun, names: tuple[str, ...] = SINKS) -> None:
     compare(run, outcome(life.root, names), patterned_results(names, rows, cuts))
 
 
+@pytest.mark.soak
 def test_changed_patterns_go_on_with_their_runs_at_the_cut(
     spark: SparkSession, tmp_path: Path
 ) -> None:

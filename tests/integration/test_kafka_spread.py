@@ -141,7 +141,9 @@ def flow_file(folder: Path, servers: str, topic: str, more: str = "partitions=2"
     return file
 
 
-@pytest.mark.parametrize("more", ["partitions=2", 'partitions=2, key="n"'])
+@pytest.mark.parametrize(
+    "more", ["partitions=2", pytest.param('partitions=2, key="n"', marks=pytest.mark.soak)]
+)
 def test_killed_engines_lose_and_repeat_nothing(kafka: str, tmp_path: Path, more: str) -> None:
     topic = new_topic(kafka, 4)
     producing = Producing(kafka, topic)

@@ -180,6 +180,7 @@ def expected(rows: int) -> list[tuple[str, str, int, int]]:
     return [(*key, count, last[key]) for key, count in counts.items()]
 
 
+@pytest.mark.soak
 def test_killed_engines_lose_and_double_nothing(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
     with engines(tmp_path) as (near, far):
