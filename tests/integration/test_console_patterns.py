@@ -42,7 +42,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
         found.deploy()
         now = time.time()
         pattern = ms.Pattern(HOSTILE).begin("a", f"x = '{HOSTILE}'").followed_by("b", "y = '\x01'")
-        runs = tuple(KeyRuns(key, 2, iso(now - 90), iso(now - 5)) for key in (HOSTILE, LONG))
+        waits = {HOSTILE: 1, "": 1}
+        runs = tuple(KeyRuns(key, 2, iso(now - 90), iso(now - 5), waits) for key in (HOSTILE, LONG))
         shown = PatternRuns(
             group="g",
             stage="slow",
@@ -81,11 +82,14 @@ def test_a_pattern_is_drawn_with_its_runs_and_its_latest_matches(
     expect(it.locator(".runs-text")).to_have_text("4")
     expect(it.get_by_role("img", name="4 runs in state 1")).to_be_visible()
     it.get_by_text("Runs that wait longest").click()
-    expect(it.get_by_role("cell", name=HOSTILE)).to_be_visible()
+    waiting = it.get_by_role("row").filter(has=page.get_by_role("cell", name=HOSTILE, exact=True))
+    expect(waiting).to_contain_text(f"1: {HOSTILE}, 1: time to pass")
     first = it.get_by_role("button", name="match of").first
     first.focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("region", name="match", exact=True)).to_contain_text("origin")
+    match = page.get_by_role("region", name="match", exact=True)
+    expect(match).to_contain_text("origin")
+    expect(match).to_contain_text("These are the columns that the stage emits.")
     with page.expect_response(lambda answer: "/rows?" in answer.url):
         """They are read again, and the one that was opened stays so."""
     expect(it.get_by_role("button", name="match of", pressed=True)).to_have_count(1)

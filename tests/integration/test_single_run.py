@@ -59,6 +59,9 @@ def test_a_run_without_an_engine_answers_about_its_flow_and_changes_nothing(
             assert found["runs"] > 0
             assert found["runs"] == sum(found["states"].values()) == found["oldest"][0]["runs"]
             assert found["states"].keys() <= boxes
+            (oldest, *_) = found["oldest"]
+            assert sum(oldest["waits_for"].values()) == oldest["runs"]
+            assert oldest["waits_for"].keys() <= {"b", "c"}
             known = {one["group"]: one for one in http.get("/jobs/beats/checkpoints").json()}
             assert known["seen"]["inputs"]["ticks"][0] > 0
             assert any(one.startswith("batch: ") for one in known["seen"]["changes"])

@@ -65,9 +65,10 @@ function One({ job, it }: { job: string; it: PatternRuns }) {
                 <tr>
                   <th scope="col">Key</th>
                   <th scope="col" class="number">Runs</th>
+                  <th scope="col">Wait for</th>
                   <th scope="col">First event</th>
                   <th scope="col">Last event</th>
-                  <th scope="col" class="number">Waits for</th>
+                  <th scope="col" class="number">Since the first</th>
                 </tr>
               </thead>
               <tbody>
@@ -75,6 +76,7 @@ function One({ job, it }: { job: string; it: PatternRuns }) {
                   <tr key={one.key}>
                     <td>{one.key}</td>
                     <td class="number">{rows(one.runs)}</td>
+                    <td>{awaited(one.waits_for ?? {})}</td>
                     <td>{clock(one.since)}</td>
                     <td>{clock(one.last_at)}</td>
                     <td class="number">{duration(Math.max(0, live.now.value - seconds(one.since)))}</td>
@@ -87,6 +89,12 @@ function One({ job, it }: { job: string; it: PatternRuns }) {
       )}
     </section>
   );
+}
+
+/** What the runs of a key wait for: blocks of the pattern, with the number of runs if these differ. */
+function awaited(blocks: Record<string, number>): string {
+  const all = Object.entries(blocks);
+  return all.map(([block, runs]) => `${all.length > 1 ? `${rows(runs)}: ` : ""}${block || "time to pass"}`).join(", ");
 }
 
 const NEWEST = 100;
@@ -109,7 +117,20 @@ function Matches({ job, it }: { job: string; it: PatternRuns }) {
     .map((row) => matchOf(row, it.by ?? []))
     .filter((one) => one !== null)
     .sort((a, b) => a.until - b.until);
-  if (matches.length === 0) return <Empty title="There is no match yet." />;
+  if (found.value.length > 0 && matches.length === 0)
+    return (
+      <p class="soft">
+        Its matches have no times, so there is no timeline. Emit those of its events: <code>.match(..., emit="block.at AS name")</code>
+      </p>
+    );
+  if (matches.length === 0)
+    return (
+      <Empty title="There is no match yet.">
+        <p>
+          The numbers above show how far runs have got. <code>pattern.explain()</code> tells what each state waits for.
+        </p>
+      </Empty>
+    );
   return (
     <>
       <h3>
@@ -131,6 +152,10 @@ function Matches({ job, it }: { job: string; it: PatternRuns }) {
               </div>
             ))}
           </dl>
+          <p class="soft">
+            These are the columns that the stage emits. To see more of its events here, emit more of their columns:{" "}
+            <code>.match(..., emit="block.column AS name")</code>
+          </p>
         </section>
       )}
     </>

@@ -14,6 +14,8 @@ class KeyRuns(msgspec.Struct, frozen=True):
     runs: int
     since: str
     last_at: str
+    #: By the blocks that they wait for, how many; "" for time to pass.
+    waits_for: dict[str, int] = {}
 
 
 class PatternRuns(msgspec.Struct, frozen=True, kw_only=True):
