@@ -138,6 +138,7 @@ def test_rows_are_found_by_time_and_downloaded(page: Page, engine: EngineProcess
     page.get_by_role("button", name="Show rows").click()
     with_token(page, engine)
     expect(page.locator("table.rows tbody tr")).not_to_have_count(0)
+    page.get_by_label("Rows to download").fill("50")
     with page.expect_download() as found:
         page.get_by_role("button", name="Download .csv").click()
     text = found.value.path().read_text()

@@ -20,7 +20,15 @@ function All({ job }: { job: string }) {
   const found = useLoaded<Journal[]>(jobPath(job, "journals"), 5);
   if (found.error && !found.value) return <Failure error={found.error} />;
   if (!found.value) return null;
-  if (found.value.length === 0) return <Empty title="This job has no journals on this engine." />;
+  if (found.value.length === 0)
+    return (
+      <Empty title="This job has no journals on this engine.">
+        <p>
+          They are made when the job starts: see its <a href={jobPath(job, "logs")}>log</a> if it does not. Those of a job on several
+          engines are on the engines that have its inboxes: <a href="/">Jobs</a> lists them.
+        </p>
+      </Empty>
+    );
   return (
     <table class="wide">
       <thead>
@@ -124,6 +132,8 @@ function One({ job, name }: { job: string; name: string }) {
 }
 
 const PAGE = 50;
+/** How many rows a file has at most. */
+const MOST = 10_000;
 /** How many of the newest rows are searched for a text, unless one says from where on. */
 const SEARCHED = 100_000;
 
@@ -133,6 +143,7 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
   const [since, wait] = useState("");
   const [wanted, want] = useState("");
   const [page, set] = useState<JournalRows | null>(null);
+  const [count, take] = useState("1000");
   const { error, attempt } = useAttempt();
   const text = wanted ? `&contains=${encodeURIComponent(wanted)}` : "";
   const look = (where: string) => {
@@ -147,7 +158,8 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
     return from === "" ? newest() : at(Number(from));
   };
   const load = (shown: JournalRows, format: string) => {
-    const query = `partition=${shown.partition}&from=${shown.rows[0]!.position}&limit=${shown.rows.length}&format=${format}${text}`;
+    const limit = Math.min(MOST, Math.max(1, Number(count) || 1));
+    const query = `partition=${shown.partition}&from=${shown.rows[0]!.position}&limit=${limit}&format=${format}${text}`;
     const path = `${jobPath(job, "journals", journal, "file")}?${query}`;
     return attempt(() => download(path, `${journal}-${shown.partition}.${format}`));
   };
@@ -199,11 +211,16 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
         )}
         {page && page.rows.length > 0 && (
           <>
+            <label>
+              Rows to download{" "}
+              <input type="number" min="1" max={MOST} value={count} onInput={(event) => take(event.currentTarget.value)} />
+            </label>
             {["jsonl", "csv", "parquet"].map((format) => (
               <button type="button" key={format} onClick={() => load(page, format)}>
                 Download .{format}
               </button>
             ))}
+            <span class="soft">from the first row below on; at most {rows(MOST)} rows or 4 MB</span>
           </>
         )}
       </form>
@@ -211,7 +228,13 @@ function Rows({ job, journal, partitions }: { job: string; journal: string; part
       {page &&
         page.rows.length === 0 &&
         (page.next === null || page.next === undefined ? (
-          <Empty title="There are no rows there, or after that." />
+          <Empty title="There are no rows there, or after that.">
+            <p>
+              {known && known.end > known.begin
+                ? `Positions ${rows(known.begin)} to ${rows(known.end - 1)} are there: choose one of these, or an earlier time.`
+                : `The partition is empty. "Send rows" on the graph's page puts some into a source.`}
+            </p>
+          </Empty>
         ) : (
           <Empty title={`No row up to position ${rows(page.next)} has this text. "Later" goes on from there.`} />
         ))}
