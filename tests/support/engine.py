@@ -91,6 +91,8 @@ class PeerEngine:
         self.faults: tuple[str, ...] = ()
         #: Dead letters that wait, as jobs report them.
         self.waiting = 3
+        #: Stages whose state cannot be read by key.
+        self.windows: tuple[StageStatus, ...] = ()
         #: The job whose switch is to end when its sources are quiet.
         self.quiet: str | None = None
         #: What happens when a switch was asked for.
@@ -231,13 +233,13 @@ class PeerEngine:
         one = StageStatus(
             group="g", stage="counted", kind="fold", batch=7, bytes=9, keys=1, columns=columns
         )
-        return [one]
+        return [one, *self.windows]
 
     def state_rows(
         self, job: str, stage: str, *, key: str | None, at: int | None, limit: int
     ) -> StateRows:
         self._job(job)
-        if stage != "counted":
+        if stage not in ("counted", "g.counted"):
             raise NotThere(f'job "{job}" has no stage "{stage}" with state')
         rows = [{"k": "a", "n": 3}] if key in (None, "a") else []
         return StateRows(stage=stage, kind="fold", batch=7 if at is None else at, keys=1, rows=rows)

@@ -17,7 +17,15 @@ function StateTab({ job }: { job: string }) {
   const [stage, choose] = useState<Stage | null>(null);
   if (found.error) return <Failure error={found.error} />;
   if (!found.value) return <Empty title="The driver reads its state …" />;
-  if (found.value.length === 0) return <Empty title="No stage of this job keeps state." />;
+  if (found.value.length === 0)
+    return (
+      <Empty title="No stage of this job has state yet.">
+        <p>
+          Windows, <code>fold</code>, <code>distinct</code>, <code>match</code> and joins of streams keep state, from their first batch
+          with events on. If the flow has one of them, send it rows: <a href={jobPath(job)}>Graph</a>
+        </p>
+      </Empty>
+    );
   return (
     <>
       <table class="wide">
@@ -53,10 +61,14 @@ function StateTab({ job }: { job: string }) {
   );
 }
 
+/** The kinds whose state the engine can read by key. */
+const BY_KEY = ["fold", "distinct", "match"];
+
 function Keys({ job, stage }: { job: string; stage: Stage }) {
   const [key, set] = useState("");
   const [found, show] = useState<StateRows | null>(null);
   const { error, attempt } = useAttempt();
+  const readable = BY_KEY.includes(stage.kind);
   const look = () => {
     const query = key ? `&key=${encodeURIComponent(key)}` : "";
     const path = `${jobPath(job, "state", `${stage.group}.${stage.stage}`, "rows")}?limit=100${query}`;
@@ -66,6 +78,12 @@ function Keys({ job, stage }: { job: string; stage: Stage }) {
   return (
     <section>
       <h2>State of {stage.stage}</h2>
+      {!readable && (
+        <p class="soft">
+          This state cannot be shown by key: Spark keeps that of a {stage.kind} in a form of its own. To see what the stage computes,
+          write its results to a journal: <code>.journal("name")</code>
+        </p>
+      )}
       <form
         class="look"
         onSubmit={(event) => {
@@ -74,14 +92,20 @@ function Keys({ job, stage }: { job: string; stage: Stage }) {
         }}
       >
         <label>
-          Key <input value={key} placeholder="any" onInput={(event) => set(event.currentTarget.value)} />
+          Key <input disabled={!readable} value={key} placeholder="any" onInput={(event) => set(event.currentTarget.value)} />
         </label>
-        <button type="submit" class="main">
+        <button type="submit" class="main" disabled={!readable}>
           Show state
         </button>
       </form>
       {error !== null && <Failure error={error} />}
-      {found && found.rows.length === 0 && <Empty title="No state is kept for this key." />}
+      {found && found.rows.length === 0 && (
+        <Empty title="No state is kept for this key.">
+          <p>
+            Give the whole key as text; one of several columns as <code>alice,7</code> or as JSON: <code>["alice", 7]</code>
+          </p>
+        </Empty>
+      )}
       {found && found.rows.length > 0 && (
         <>
           <p class="soft">
