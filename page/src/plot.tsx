@@ -1,5 +1,5 @@
 // Lines over time, by uPlot; what happened to the job stands across them.
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Happening } from "./api";
@@ -32,7 +32,7 @@ function colour(name: string): string {
 const HUES = 6;
 const hueOf = (line: Line, at: number) => line.hue ?? (at % HUES) + 1;
 
-function options(width: number, given: Plotted, marks: () => Happening[]): uPlot.Options {
+function options(width: number, given: Plotted, marks: () => Happening[], point: (at: number | null) => void): uPlot.Options {
   const axis = { stroke: colour("--soft"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { show: false } };
   return {
     width,
@@ -54,7 +54,10 @@ function options(width: number, given: Plotted, marks: () => Happening[]): uPlot
         spanGaps: false,
       })),
     ],
-    hooks: { draw: [(plot) => drawMarks(plot, marks())] },
+    hooks: {
+      draw: [(plot) => drawMarks(plot, marks())],
+      setCursor: [(plot) => point(plot.cursor.idx ?? null)],
+    },
   };
 }
 
@@ -88,6 +91,8 @@ function drawMarks(plot: uPlot, marks: Happening[]): void {
 export function Plot(given: Plotted) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  /** The point under the cursor, of this plot or of another. */
+  const [pointed, point] = useState<number | null>(null);
   const latest = useRef(given);
   latest.current = given;
   const labels = given.lines.map((line) => line.label).join("\n");
@@ -98,7 +103,7 @@ export function Plot(given: Plotted) {
       const width = place.current!.clientWidth;
       const now = latest.current;
       const data = [now.at, ...now.lines.map((line) => line.values)] as uPlot.AlignedData;
-      plot.current = new uPlot(options(width, now, () => latest.current.marks ?? []), data, place.current!);
+      plot.current = new uPlot(options(width, now, () => latest.current.marks ?? [], point), data, place.current!);
     };
     make();
     const resized = new ResizeObserver(() => {
@@ -118,22 +123,21 @@ export function Plot(given: Plotted) {
 
   useEffect(() => {
     plot.current?.setData([given.at, ...given.lines.map((line) => line.values)] as uPlot.AlignedData);
-  }, [given.at.at(-1), given.at.length, labels]);
+  }, [given.at.at(-1), given.at.length, labels, given.marks?.at(-1)?.at]);
 
-  const newest = (line: Line) => line.values.findLast((one) => one !== null);
-  const shown = (line: Line) => {
-    const value = newest(line);
-    return value === undefined || value === null ? "–" : given.unit(value);
-  };
-  const told = given.lines.map((line) => `${line.label} ${shown(line)}`).join(", ");
+  const shown = (value: number | null | undefined) => (value === undefined || value === null ? "–" : given.unit(value));
+  const newest = (line: Line) => shown(line.values.findLast((one) => one !== null));
+  const told = given.lines.map((line) => `${line.label} ${newest(line)}`).join(", ");
+  const moment = pointed === null ? undefined : given.at[pointed];
   return (
     <figure class="plot">
       <figcaption>
         <span class="what">{given.title}</span>
+        {moment !== undefined && <time dateTime={new Date(moment * 1000).toISOString()}>{clock(moment).slice(11)}</time>}
         {given.lines.map((line, at) => (
           <span class="key" key={line.label}>
             <i class={`swatch hue-${hueOf(line, at)}`} />
-            {line.label} <b>{shown(line)}</b>
+            {line.label} <b>{moment === undefined ? newest(line) : shown(line.values[pointed!])}</b>
           </span>
         ))}
       </figcaption>
