@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { type AuditEntry } from "../api";
 import { clock } from "../format";
+import * as live from "../live";
 import { Empty, Failure, useLoaded } from "../parts";
 import { mainRoute } from "../route";
 
@@ -24,7 +25,12 @@ function Audit() {
     <>
       <h1>Audit</h1>
       {all.length === 0 ? (
-        <Empty title="Nobody has changed anything yet." />
+        <Empty title="Nobody has changed anything yet.">
+          <p>
+            Deployments, drains, switches, replays and what was refused show up here. Begin with one:{" "}
+            <code>millstream deploy flow.py --engine {live.engine.value?.url ?? "URL"}</code>
+          </p>
+        </Empty>
       ) : (
         <>
           <form class="look" onSubmit={(event) => event.preventDefault()}>
@@ -32,6 +38,7 @@ function Audit() {
               Search <input type="search" value={wanted} onInput={(event) => want(event.currentTarget.value)} />
             </label>
           </form>
+          {shown.length === 0 && <Empty title="No entry of the newest 500 has this text." />}
           <div class="scroll" tabIndex={0} role="region" aria-label="audit log">
             <table class="wide">
               <thead>

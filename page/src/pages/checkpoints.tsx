@@ -20,7 +20,15 @@ function Checkpoints({ pulse }: { pulse: Pulse }) {
   const found = useLoaded<Checkpoint[]>(jobPath(job, "checkpoints"), 5);
   if (found.error && !found.value) return <Failure error={found.error} />;
   if (!found.value) return <Empty title="The driver reads its checkpoints …" />;
-  if (found.value.length === 0) return <Empty title="No group has a checkpoint yet." />;
+  if (found.value.length === 0) 
+    return (
+      <Empty title="No group has a checkpoint yet.">
+        <p>
+          A group has one after its first batch. Send rows to a source (<a href={jobPath(job)}>Graph</a>), or see the{" "}
+          <a href={jobPath(job, "logs")}>log</a> if the job does not run.
+        </p>
+      </Empty>
+    );
   return (
     <>
       {found.value.map((one) => (
