@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -175,6 +178,42 @@ def test_a_switch_is_planned_begun_and_done_on_the_page(
     expect(page.locator("dl.facts").first).to_contain_text("Version2")
     expect(it.get_by_role("list", name="steps")).to_contain_text("overlapping")
     expect(it.get_by_role("button", name="Switch back to version 1")).to_be_visible()
+
+
+RUN = """
+import millstream as ms
+
+flow = ms.Flow("beats")
+ticks = flow.source("ticks", ms.rate(200), time="at")
+ticks.distinct("once", by="value", within="1 hour").sink("seen", ms.jsonl("seen"))
+"""
+
+
+def test_a_run_without_an_engine_has_the_same_page(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(RUN)
+    command = [sys.executable, "-m", "millstream", "run", "flow.py", "--page"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            assert run.stdout is not None
+            url = next(line for line in run.stdout if "  page http" in line).split()[-1]
+            page.goto(url)
+            row = page.get_by_role("row").filter(has_text="beats")
+            expect(row).to_contain_text("running")
+            expect(page.locator("header")).to_contain_text("one run")
+            expect(page.get_by_role("link", name="Audit")).to_have_count(0)
+            row.get_by_role("link", name="beats").click()
+            expect(page.locator(".graph .node")).not_to_have_count(0)
+            page.get_by_role("link", name="Journals").click()
+            page.get_by_role("link", name="ticks").click()
+            page.get_by_role("button", name="Show rows").click()
+            (token,) = tmp_path.glob("**/page/token")
+            page.get_by_role("textbox", name="Token").fill(token.read_text().strip())
+            page.get_by_role("button", name="Go on").click()
+            expect(page.locator("table.rows tbody tr")).not_to_have_count(0)
+            assert violations(page) == []
+        finally:
+            run.send_signal(signal.SIGINT)
+            run.communicate(timeout=60)
 
 
 def test_a_page_outlives_an_engine_that_is_killed(page: Page, engine: EngineProcess) -> None:

@@ -16,7 +16,7 @@ from millstream.clock import iso
 from millstream.engine.jobs.state_status import StageStatus
 from millstream.engine.jobs.status import Happening
 from millstream.journal import DeadLetter, journal_at
-from support.browser import IN_BROWSER, chromium, opened, violations
+from support.browser import IN_BROWSER, chromium, fits_a_phone, opened, violations
 from support.links import batch, pairs, row
 from support.served import Served, serving
 
@@ -116,11 +116,13 @@ def test_rows_are_sent_by_hand_and_those_refused_are_shown_with_the_reason(
     page.get_by_role("button", name="Send rows").click()
     dialog = page.get_by_role("dialog", name="send rows to s")
     assert violations(page) == []
+    assert fits_a_phone(page)
     lines = [json.dumps(row(n), default=str) for n in (1, 2)]
     dialog.get_by_role("textbox").fill("\n".join([*lines, f'{{"n": "{HOSTILE}"}}', "no json"]))
     dialog.get_by_role("button", name="Send").click()
     expect(page.get_by_role("dialog", name="Token")).to_be_visible()
     assert violations(page) == []
+    assert fits_a_phone(page)
     with_token(page, served)
     expect(dialog.get_by_role("status")).to_contain_text("2 rows taken, 2 refused")
     expect(dialog.get_by_role("listitem")).to_have_count(2)
@@ -130,6 +132,7 @@ def test_rows_are_sent_by_hand_and_those_refused_are_shown_with_the_reason(
     expect(dialog).to_contain_text("<img src=x onerror=")
     assert page.locator("img[src=x]").count() == 0
     assert violations(page) == []
+    assert fits_a_phone(page)
     assert sorted(n for _, n in pairs(served.data)) == [1, 2]
 
 
@@ -166,6 +169,7 @@ def test_state_is_looked_up_by_key_where_that_is_possible(page: Page, served: Se
     expect(show).to_be_disabled()
     expect(page.get_by_label("Key")).to_be_disabled()
     assert violations(page) == []
+    assert fits_a_phone(page)
 
 
 def test_a_log_is_searched(page: Page, served: Served) -> None:
@@ -209,6 +213,7 @@ def test_plots_tell_the_value_under_the_cursor_and_what_happened(
     plots = page.locator("figure.plot")
     into, lag = plots.filter(has_text="Rows in"), plots.filter(has_text="Lag")
     assert violations(page) == []
+    assert fits_a_phone(page)
     into.locator(".u-over").hover()
     expect(into.locator("time")).to_be_visible()
     number = int(re.findall(r"all (\d+)", into.inner_text())[-1])

@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.status import GroupStatus, ProgramStatus
-from support.browser import IN_BROWSER, chromium, opened, violations
+from support.browser import IN_BROWSER, chromium, fits_a_phone, opened, violations
+from support.links import batch
 from support.served import serving
 
 pytestmark = IN_BROWSER
@@ -135,6 +136,7 @@ def test_every_page_can_be_read_by_everybody(browser: Browser, tmp_path: Path, s
     with serving(tmp_path) as served, opened(browser, color_scheme=scheme) as page:
         served.engine.groups = (slow("all", programs=(ProgramStatus("s", "h", 1),)),)
         served.deploy(name="f")
+        served.engine.inbox(0).enqueue("till", range(40), batch(0, 40))
         page.goto(f"{served.server.url}/audit")
         page.get_by_role("textbox", name="Token").fill(served.server.token)
         page.get_by_role("button", name="Go on").click()
@@ -143,6 +145,7 @@ def test_every_page_can_be_read_by_everybody(browser: Browser, tmp_path: Path, s
             page.get_by_role("navigation", name="main").get_by_role("link", name=name).click()
             expect(page.get_by_role("heading", level=1)).to_have_text(name)
             assert violations(page) == [], name
+            assert fits_a_phone(page), name
         page.get_by_role("link", name="Jobs").click()
         page.locator("table.jobs").get_by_role("link", name="f", exact=True).click()
         tabs = page.get_by_role("navigation", name="parts of the job")
@@ -150,3 +153,9 @@ def test_every_page_can_be_read_by_everybody(browser: Browser, tmp_path: Path, s
             tabs.get_by_role("link", name=name).click()
             expect(tabs.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
             assert violations(page) == [], name
+            assert fits_a_phone(page), name
+        page.get_by_role("link", name="Journals").click()
+        page.get_by_role("link", name="s", exact=True).click()
+        page.get_by_role("button", name="Show rows").click()
+        expect(page.locator("table.rows tbody tr")).to_have_count(40)
+        assert fits_a_phone(page), "journal"

@@ -21,7 +21,7 @@ from millstream.watch.inputs.http import HttpInput
 from millstream.watch.replicator import PeerStatus
 from millstream.watch.status import PatternStatus as WatchedPattern
 from millstream.watch.status import WatcherStatus
-from support.browser import IN_BROWSER, chromium, opened, violations
+from support.browser import IN_BROWSER, chromium, fits_a_phone, opened, violations
 from support.links import batch
 from support.served import Served, serving
 
@@ -96,8 +96,7 @@ def test_a_pattern_is_drawn_with_its_runs_and_its_latest_matches(
     expect(it.get_by_role("button", name="match of", pressed=True)).to_be_focused()
     assert page.locator("img[src=x]").count() == 0
     assert violations(page) == []
-    wide = page.evaluate("document.documentElement.scrollWidth")
-    assert wide <= 1280
+    assert fits_a_phone(page)
 
 
 def test_checkpoints_are_shown_and_verified(page: Page, served: Served) -> None:
@@ -114,6 +113,7 @@ def test_checkpoints_are_shown_and_verified(page: Page, served: Served) -> None:
     it.get_by_role("button", name="Verify").click()
     expect(it.get_by_role("status")).to_contain_text("all is there")
     assert violations(page) == []
+    assert fits_a_phone(page)
 
 
 def test_programs_and_engines_are_shown(page: Page, served: Served) -> None:
@@ -124,9 +124,11 @@ def test_programs_and_engines_are_shown(page: Page, served: Served) -> None:
     expect(engines.get_by_role("link", name="http://b")).to_be_visible()
     expect(engines.get_by_role("row").filter(has_text=HOSTILE)).to_contain_text("running")
     assert violations(page) == []
+    assert fits_a_phone(page)
     page.get_by_role("link", name="Programs").click()
     expect(page.get_by_role("main")).to_contain_text("This engine keeps no programs")
     assert violations(page) == []
+    assert fits_a_phone(page)
 
 
 class Answering:
@@ -159,6 +161,7 @@ def test_watchers_are_asked_for_their_status(page: Page, served: Served) -> None
         gone = page.get_by_role("region", name=f"watcher http://127.0.0.1:{away}")
         expect(gone).to_contain_text("does not answer")
         assert violations(page) == []
+        assert fits_a_phone(page)
     finally:
         there.stop()
         thread.join(30)

@@ -22,10 +22,11 @@ from millstream.switch.comparison import Compared, Comparison, Example
 from millstream.switch.plan import switch_plan
 from millstream.switch.progress import SwitchProgress, SwitchStep
 from millstream.switch.request import SwitchRequest
-from support.browser import IN_BROWSER, chromium, opened, violations
+from support.browser import IN_BROWSER, chromium, fits_a_phone, opened, violations
 from support.served import Served, serving
 
 pytestmark = IN_BROWSER
+HOSTILE = '<img src=x onerror="alert(1)">'
 FLOW = """
 import millstream as ms
 from beside import BY
@@ -73,6 +74,14 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
         yield found
 
 
+def agree(page: Page, title: str, served: Served | None = None) -> None:
+    """Say yes, and give the token if it is asked for."""
+    page.get_by_role("dialog", name=title).get_by_role("button", name="Yes").click()
+    if served is not None:
+        page.get_by_role("textbox", name="Token").fill(served.server.token)
+        page.get_by_role("button", name="Go on").click()
+
+
 def choose(page: Page, served: Served, folder: Path) -> None:
     files = page.get_by_label("Flow, and modules beside it")
     files.set_input_files([folder / "new.py", folder / "beside.py"])
@@ -94,6 +103,7 @@ def test_a_switch_is_planned_from_files_agreed_to_and_begun(
     begin = page.get_by_role("button", name="Begin the switch")
     expect(begin).to_have_count(0)
     assert violations(page) == []
+    assert fits_a_phone(page)
     page.get_by_label("I agree to lose the state of once").check()
     begin.click()
     asked = page.get_by_role("dialog", name="Begin the switch?")
@@ -117,6 +127,7 @@ def test_a_plan_that_was_asked_for_elsewhere_is_shown(
             "means the same as the running one"
         )
         assert violations(page) == []
+        assert fits_a_phone(page)
 
 
 def test_a_switch_that_goes_on_shows_where_groups_are_and_can_be_aborted(
@@ -148,26 +159,73 @@ def test_a_switch_that_goes_on_shows_where_groups_are_and_can_be_aborted(
     expect(axis.get_by_role("img", name="minutes: 30 s before the cut")).to_be_visible()
     expect(page.get_by_role("list", name="steps")).to_contain_text("preparing")
     expect(page.get_by_role("button", name="Abort")).to_have_count(0)
+    page.get_by_role("button", name="Give all keys back to version 1").click()
+    agree(page, "Give all keys back?", served)
+    expect(page.get_by_role("button", name="Give all keys back")).to_have_count(0)
+    assert served.http.get("/jobs/f").json()["switch"]["wanted"] == 0
     page.get_by_role("slider").fill("50")
     page.get_by_role("button", name="Give it 50 %").click()
-    page.get_by_role("dialog", name="Change the share?").get_by_role("button", name="Yes").click()
-    page.get_by_role("textbox", name="Token").fill(served.server.token)
-    page.get_by_role("button", name="Go on").click()
+    agree(page, "Change the share?")
     page.get_by_role("button", name="Abort: version 1 runs on").click()
     assert violations(page) == []
-    page.get_by_role("dialog", name="Abort the switch?").get_by_role("button", name="Yes").click()
+    assert fits_a_phone(page)
+    agree(page, "Abort the switch?")
     expect(page.get_by_text("it was asked to end")).to_be_visible()
 
 
-def test_a_shadow_shows_how_it_compares(page: Page, served: Served) -> None:
+def test_a_switch_that_is_done_is_taken_back(page: Page, served: Served) -> None:
+    served.engine.planner = None
+    served.engine.switch("f", SwitchRequest(package=b"good"))
+    served.engine.reported("f", SwitchProgress("2", ended="done"))
+    page.get_by_role("button", name="Switch back to version 1").click()
+    agree(page, "Switch back?", served)
+    expect(page.get_by_role("region", name="switch", exact=True)).to_contain_text(
+        "from version 2 to 3 asked"
+    )
+    assert served.engine.wanted == SwitchRequest()
+
+
+def test_a_shadow_shows_how_it_compares_and_is_ended(page: Page, served: Served) -> None:
     served.engine.planner = None
     served.engine.switch("f", SwitchRequest(package=b"good", shadow=True))
-    example = Example("different", {"origin": "a", "total": 1}, {"origin": "a", "total": 2})
-    totals = Compared("totals", Change.REPLACED, 40, 0, 1, 2, 3, examples=(example,))
+    example = Example("different", {"origin": HOSTILE, "total": 1}, {"origin": "a", "total": 2})
+    totals = Compared(f"totals {HOSTILE}", Change.REPLACED, 40, 0, 1, 2, 3, examples=(example,))
     shadow = Comparison(iso(time.time()), None, (totals,))
     served.engine.reported("f", SwitchProgress("2", "shadowing", shadow=shadow))
     found = page.get_by_role("region", name="shadow")
     expect(found.get_by_role("row").filter(has_text="totals")).to_contain_text("40")
     expect(found).to_contain_text('{"origin":"a","total":2}')
-    expect(page.get_by_role("button", name="End the shadow")).to_be_visible()
+    expect(found.get_by_text("<img src=x").first).to_be_visible()
+    assert page.locator("img[src=x]").count() == 0
     assert violations(page) == []
+    assert fits_a_phone(page)
+    page.get_by_role("button", name="End the shadow").click()
+    agree(page, "End the shadow?", served)
+    expect(page.get_by_text("it was asked to end")).to_be_visible()
+
+
+def test_a_plan_with_hostile_words_is_shown_as_it_is(page: Page, served: Served) -> None:
+    stage = {"name": HOSTILE, "change": "replaced", "state": HOSTILE, "move": "dropped"}
+    stage |= {"how": HOSTILE, "differences": [HOSTILE]}
+    group = {"name": HOSTILE, "change": "replaced", "differences": [HOSTILE], "stages": [stage]}
+    plan = {
+        "flow": "f",
+        "mode": "switch",
+        "possible": False,
+        "groups": [group],
+        "units": [],
+        "step": 60.0,
+        "overlap": None,
+        "obstacles": [{"fact": HOSTILE, "hint": HOSTILE}],
+        "grown": [HOSTILE],
+        "notes": [HOSTILE],
+    }
+    served.engine.planner = lambda request: Planned(plan, "")
+    served.engine.plan_switch("f", SwitchRequest(package=b"good"))
+    page.reload()
+    found = page.get_by_role("region", name="plan", exact=True)
+    expect(found).to_contain_text(f"Impossible: {HOSTILE}")
+    expect(found.get_by_role("cell", name=HOSTILE)).to_have_count(3)
+    assert page.locator("img[src=x]").count() == 0
+    assert violations(page) == []
+    assert fits_a_phone(page)

@@ -69,6 +69,14 @@ def opened(browser: Browser, **how: Any) -> Iterator[Page]:
         context.close()
 
 
+def fits_a_phone(page: Page) -> bool:
+    """Return whether a page does not scroll sideways on a phone."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    return bool(wide <= 390)
+
+
 def violations(page: Page) -> list[str]:
     """Return what axe finds against WCAG 2.1 AA on a page."""
     page.evaluate(AXE.read_text())
