@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from millstream import __version__
 from millstream.engine.http.metrics import Metrics
 from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.status import GroupStatus
 from support.engine import PeerEngine
 from support.served import EVENTS, Served
 
@@ -64,6 +65,20 @@ def test_the_numbers_of_jobs_groups_sources_and_inboxes_are_told(served: Served)
         == 1
     )
     assert found["millstream_http_received_bytes_total", (("path", path),)] == len(body)
+
+
+def test_the_time_of_batches_is_told_by_cause(served: Served) -> None:
+    served.engine.groups = (GroupStatus("all", spent={"state": 4.5, "commit": 0.25}),)
+    served.deploy()
+    found = samples(served.http.get("/metrics").text)
+    spent = {
+        dict(labels)["cause"]: value
+        for (name, labels), value in found.items()
+        if name == "millstream_batch_cause_seconds_total"
+        and dict(labels)["job"] == "f"
+        and dict(labels)["group"] == "all"
+    }
+    assert spent == {"state": 4.5, "commit": 0.25}
 
 
 def test_a_job_that_is_gone_leaves_nothing_behind(served: Served) -> None:
