@@ -1,7 +1,8 @@
 """Take pictures of every page of the console, light and dark, of a real engine with a job that runs.
 
 `make pictures` runs this. All pictures go to `page/build/pictures`: look at them. Those that the docs show
-are written to `docs/images` too. With names of pages, "light", "dark", "desktop" or "phone" it takes those alone.
+are written to `docs/images` too. A switch halfway, a shadow and watchers are made up, by the engine of the tests,
+which runs nothing. With names of pages, "light", "dark", "desktop" or "phone" it takes those alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +21,22 @@ import httpx
 from playwright.sync_api import Browser, Page, expect
 from scripts.small_png import shrink
 
+from millstream.clock import iso
+from millstream.engine.http.server import Server
+from millstream.engine.jobs.status import GroupStatus
+from millstream.switch.changes import Change
+from millstream.switch.comparison import Compared, Comparison, Example
+from millstream.switch.progress import SwitchProgress, SwitchStep
+from millstream.switch.request import SwitchRequest
+from millstream.watch.inputs.http import HttpInput
+from millstream.watch.replicator import PeerStatus
+from millstream.watch.status import PatternStatus as WatchedPattern
+from millstream.watch.status import WatcherStatus
 from support.actions import PYTHON, SDK
 from support.browser import chromium, opened
 from support.console import FLOW, EngineProcess, engine_process, orders
 from support.engines import wait_until
+from support.served import Served, serving
 
 ROOT = Path(__file__).parents[1]
 ALL = ROOT / "page" / "build" / "pictures"
@@ -151,6 +165,14 @@ SHOTS = (
 )
 
 
+#: Of made-up data: see `made_up`.
+MADE_UP = (
+    Shot("switching", "/jobs/shop/switch", 900, seen("overlapping")),
+    Shot("shadow", "/jobs/trial/switch", 900, seen("different")),
+    Shot("watching", "/watchers", 620, seen("tcp://")),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What somebody has asked for: everything, unless it is named."""
@@ -160,16 +182,29 @@ class Wanted:
     def among(self, words: tuple[str, ...]) -> list[str]:
         return [one for one in words if one in self.words] or list(words)
 
-    @property
-    def shots(self) -> list[Shot]:
-        named = self.among(tuple(one.name for one in SHOTS))
-        return [one for one in SHOTS if one.name in named]
+    def shots(self, known: tuple[Shot, ...]) -> list[Shot]:
+        named = self.among(tuple(one.name for one in (*SHOTS, *MADE_UP)))
+        return [one for one in known if one.name in named]
 
 
 def main() -> None:
     ALL.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=TIMEOUT_S * 1000)
     wanted = Wanted(frozenset(sys.argv[1:]))
+    if wanted.shots(SHOTS):
+        real(wanted)
+    if shots := wanted.shots(MADE_UP):
+        with (
+            tempfile.TemporaryDirectory() as data,
+            made_up(Path(data)) as served,
+            chromium() as browser,
+        ):
+            for scheme in wanted.among(SCHEMES):
+                pictures(browser, served.server, scheme, shots, wanted)
+
+
+def real(wanted: Wanted) -> None:
+    """Take pictures of a job that runs on Spark."""
     with tempfile.TemporaryDirectory() as data, engine_process(Path(data)) as engine:
         program = Path(data) / "score"
         program.write_text(PROGRAM)
@@ -184,7 +219,7 @@ def main() -> None:
             wait_for_something_to_show(engine)
             with chromium() as browser:
                 for scheme in wanted.among(SCHEMES):
-                    pictures(browser, engine, scheme, wanted)
+                    pictures(browser, engine, scheme, wanted.shots(SHOTS), wanted)
         finally:
             ended.set()
             sending.join()
@@ -224,7 +259,68 @@ def send_orders(engine: EngineProcess, ended: threading.Event) -> None:
         first += count
 
 
-def pictures(browser: Browser, engine: EngineProcess, scheme: str, wanted: Wanted) -> None:
+#: What there is not to tell of a peer.
+NONE = (None, None, None, None)
+
+
+class Device:
+    """A watcher that is only asked for its status."""
+
+    def status(self) -> WatcherStatus:
+        near = PeerStatus("gate-2", "tcp://10.0.0.12:7300", False, 0.8, 0.9, 0, False, *NONE)
+        far = PeerStatus("gate-3", "tcp://10.0.0.13:7300", True, 95.0, 94.0, 41, False, *NONE)
+        return WatcherStatus(
+            *("gate-1", "i", "d", 1, 7_260.0, 48_000_000, 182_400, 3, 0, 0),
+            patterns=[WatchedPattern("tailgating", 17, 240, "d")],
+            peers=[near, far],
+        )
+
+
+@contextmanager
+def made_up(data: Path) -> Iterator[Served]:
+    """Serve a job in the middle of a switch, one with a shadow, and a watcher."""
+    now, there = int(time.time()), HttpInput("127.0.0.1", 0)
+    thread = threading.Thread(target=there.run, args=(Device(),))
+    thread.start()
+    try:
+        with serving(data) as served:
+            served.server.api.watchers = [f"http://127.0.0.1:{there.port}"]
+            served.engine.groups = tuple(
+                GroupStatus(name, 3, watermark_ms=(now - behind) * 1000)
+                for name, behind in (("minutes", 95), ("minutes@2", 20), ("alerts", 5))
+            )
+            for name, how in (("shop", {"share": 2_500}), ("trial", {"shadow": True})):
+                served.deploy(name=name)
+                served.engine.switch(name, SwitchRequest(package=b"good", **how))
+            steps = tuple(
+                SwitchStep(now - ago, what, detail)
+                for ago, what, detail in (
+                    (70, "preparing", "version 2 is held at its start"),
+                    (48, "cutting", "all groups agree on the cut"),
+                    (41, "overlapping", "version 1 publishes what starts before the cut"),
+                )
+            )
+            shared = {"share": 2_500, "wanted": 2_500, "steps": steps}
+            going = SwitchProgress("2", "overlapping", (now - 60) * 1_000_000, 35.0, **shared)
+            served.engine.reported("shop", going)
+            old = {"shop": "shop-1", "total": 812.5}
+            example = Example("different", old, {**old, "total": 1625.0})
+            found = Compared("takings", Change.REPLACED, 412, 0, 1, 7, 3, examples=(example,))
+            shadow = Comparison(iso(now - 600), None, (found,))
+            served.engine.reported("trial", SwitchProgress("2", "shadowing", shadow=shadow))
+            yield served
+    finally:
+        there.stop()
+        thread.join(30)
+
+
+def pictures(
+    browser: Browser,
+    engine: EngineProcess | Server,
+    scheme: str,
+    shots: list[Shot],
+    wanted: Wanted,
+) -> None:
     with opened(browser, color_scheme=scheme, device_scale_factor=1) as page:
         page.set_default_timeout(TIMEOUT_S * 1000)
         # Rows need a token, which a page keeps until it is loaded again: one goes on by links.
@@ -233,7 +329,7 @@ def pictures(browser: Browser, engine: EngineProcess, scheme: str, wanted: Wante
         page.get_by_role("button", name="Go on").click()
         expect(page.get_by_role("cell", name="deploy").first).to_be_visible()
         for size in wanted.among(("desktop", "phone")):
-            for shot in wanted.shots:
+            for shot in shots:
                 wide = {"width": 1280, "height": shot.height}
                 page.set_viewport_size(wide if size == "desktop" else PHONE)
                 go(page, shot.path)

@@ -196,6 +196,7 @@ def test_a_shadow_shows_how_it_compares_and_is_ended(page: Page, served: Served)
     expect(found.get_by_role("row").filter(has_text="totals")).to_contain_text("40")
     expect(found).to_contain_text('{"origin":"a","total":2}')
     expect(found.get_by_text("<img src=x").first).to_be_visible()
+    expect(page.get_by_text("There is no cut yet.")).to_have_count(0)  # and never will be
     assert page.locator("img[src=x]").count() == 0
     assert violations(page) == []
     assert fits_a_phone(page)

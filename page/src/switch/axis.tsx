@@ -62,7 +62,7 @@ export function Axis({ pulse, it }: { pulse: Pulse; it: Switch }) {
           </text>
         )}
       </svg>
-      {cut === null && <p class="soft">There is no cut yet.</p>}
+      {cut === null && !it.shadow && <p class="soft">There is no cut yet.</p>}
       <ul class="lanes">
         {all.map((one) => (
           <li key={`${one.label} ${one.version}`}>
