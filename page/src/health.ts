@@ -51,8 +51,8 @@ export const ended = (at: number, now: number) => at > now + YEAR_S;
 
 /** Of the group that is furthest behind; those that have ended are behind nothing. */
 export function watermarkAge({ job }: Pulse, now: number): string {
-  const timed = job.groups.filter((one) => one.watermark_ms !== null && one.watermark_ms !== undefined);
-  const going = timed.filter((one) => !one.finished && !ended(one.watermark_ms! / 1000, now));
-  if (going.length === 0) return timed.length || (job.groups.length && job.groups.every((one) => one.finished)) ? "ended" : "–";
-  return duration(Math.max(0, now - Math.min(...going.map((one) => one.watermark_ms!)) / 1000));
+  const going = job.groups.filter((one) => !one.finished && !ended((one.watermark_ms ?? 0) / 1000, now));
+  if (going.length === 0) return job.groups.length ? "ended" : "–";
+  const known = going.flatMap((one) => one.watermark_ms ?? []);
+  return known.length ? duration(Math.max(0, now - Math.min(...known) / 1000)) : "–";
 }

@@ -16,7 +16,9 @@ export default jobRoute({
 
 function Checkpoints({ pulse }: { pulse: Pulse }) {
   const job = pulse.job.name;
-  const finished = new Set(pulse.job.groups.filter((one) => one.finished).map((one) => one.name));
+  // Of two versions, the folder of the newer one has another name than its group.
+  const groups = new Map(pulse.job.groups.map((one) => [one.name, one.finished]));
+  const finished = (one: Checkpoint) => groups.get(one.folder) ?? groups.get(one.group) ?? false;
   const found = useLoaded<Checkpoint[]>(jobPath(job, "checkpoints"), 5);
   if (found.error && !found.value) return <Failure error={found.error} />;
   if (!found.value) return <Empty title="The driver reads its checkpoints …" />;
@@ -32,7 +34,7 @@ function Checkpoints({ pulse }: { pulse: Pulse }) {
   return (
     <>
       {found.value.map((one) => (
-        <One key={one.folder} job={job} it={one} finished={finished.has(one.folder)} />
+        <One key={one.folder} job={job} it={one} finished={finished(one)} />
       ))}
     </>
   );

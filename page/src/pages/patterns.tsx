@@ -5,7 +5,7 @@ import { clock, duration, rows, seconds } from "../format";
 import * as live from "../live";
 import { newest } from "../newest";
 import { Automaton } from "../patterns/automaton";
-import { type Match, matchOf, Timeline } from "../patterns/timeline";
+import { type Match, matchesOf, Timeline } from "../patterns/timeline";
 import { Empty, Failure, Json, useLoaded, useRepeated } from "../parts";
 import { jobRoute } from "../route";
 
@@ -112,11 +112,8 @@ function Matches({ job, it }: { job: string; it: PatternRuns }) {
   if (found.error && !found.value) return <Failure error={found.error} />;
   if (!found.value) return null;
   const several = new Set(found.value.map((row) => row.pattern)).size > 1;
-  const matches = found.value
-    .filter((row) => !several || row.pattern === it.pattern)
-    .map((row) => matchOf(row, it.by ?? []))
-    .filter((one) => one !== null)
-    .sort((a, b) => a.until - b.until);
+  const own = found.value.filter((row) => !several || row.pattern === it.pattern);
+  const matches = matchesOf(own, it.by ?? []).sort((a, b) => a.until - b.until);
   if (found.value.length > 0 && matches.length === 0)
     return (
       <p class="soft">

@@ -3,7 +3,7 @@ import { clock, rows } from "../format";
 import { asButton } from "../parts";
 
 export interface Match {
-  /** The row as text: it is the same when the rows are read again. */
+  /** The row as text, and which of its equals it is: the same when the rows are read again. */
   id: string;
   lane: string;
   /** The moments of its events, in seconds since 1970, with their names. */
@@ -28,8 +28,20 @@ function moments(value: unknown, name: string): { name: string; at: number }[] {
   return [];
 }
 
+/** Rows of a journal as matches; of those that are equal, each has a name of its own. */
+export function matchesOf(rows: Record<string, unknown>[], by: string[]): Match[] {
+  const seen = new Map<string, number>();
+  return rows.flatMap((row) => {
+    const one = matchOf(row, by);
+    if (one === null) return [];
+    const count = (seen.get(one.id) ?? 0) + 1;
+    seen.set(one.id, count);
+    return [{ ...one, id: `${one.id}#${count}` }];
+  });
+}
+
 /** A row of a journal as a match: its times are its events; null if it has none. */
-export function matchOf(row: Record<string, unknown>, by: string[]): Match | null {
+function matchOf(row: Record<string, unknown>, by: string[]): Match | null {
   const events = Object.entries(row).flatMap(([name, value]) => moments(value, name));
   if (events.length === 0) return null;
   const first = Object.keys(row).find((name) => typeof row[name] === "string" && !MOMENT.test(row[name] as string) && name !== "pattern");
