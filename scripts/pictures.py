@@ -345,7 +345,7 @@ def pictures(
 
 
 def go(page: Page, path: str) -> None:
-    """Follow links as the console does: to nothing first, so that a page begins anew."""
+    """Follow links as the console does: to nothing first, so that a page starts from scratch."""
     for href in ("/nothing", path):
         page.evaluate(
             """href => {
