@@ -7,6 +7,7 @@ import resource
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from millstream.flow.load import load
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.groups import plan
 from millstream.spark.io.checkpoint import Checkpoint
+from support.forking import Commands, forking
 
 SCHEMA = "shop string, item string, amount double, at timestamp"
 FLOW = f"""
@@ -64,13 +66,29 @@ MISTAKES = {
 }  # fmt: skip
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Commands]:
+    with forking(
+        "millstream.flow.load", "millstream.links.host", "millstream.spark.ended"
+    ) as found:
+        yield found
+
+
+@pytest.fixture
+def run(commands: Commands, tmp_path: Path) -> Run:
     """Run a flow where starting Spark would be another error."""
-    environment = {**os.environ, "JAVA_HOME": str(folder / "no_java")}
-    command = [sys.executable, "-m", "millstream", "run", "flow.py", *options]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+
+    def ran(*options: str) -> subprocess.CompletedProcess[str]:
+        return commands.run(["run", "flow.py", *options], tmp_path, without_java(tmp_path))
+
+    return ran
+
+
+def without_java(folder: Path) -> dict[str, str]:
+    return {**os.environ, "JAVA_HOME": str(folder / "no_java")}
 
 
 def used() -> float:
@@ -79,29 +97,47 @@ def used() -> float:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_reported_before_spark_starts(name: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_before_spark_starts(name: str, run: Run, tmp_path: Path) -> None:
     there, instead, fact = MISTAKES[name]
     assert there in FLOW
     (tmp_path / "flow.py").write_text(FLOW.replace(there, instead))
-    before = used()
-    done = run(tmp_path)
+    done = run()
+    assert done.returncode == 1
     assert done.stderr.startswith(f"error: {fact.format(tmp_path)}")
     assert "flow.py:" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a missing folder", "a column of a pattern"])
+def test_a_mistake_is_reported_soon(name: str, tmp_path: Path) -> None:
+    there, instead, fact = MISTAKES[name]
+    (tmp_path / "flow.py").write_text(FLOW.replace(there, instead))
+    before = used()
+    done = subprocess.run(
+        [sys.executable, "-m", "millstream", "run", "flow.py"],
+        cwd=tmp_path,
+        env=without_java(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.startswith(f"error: {fact.format(tmp_path)}")
     # Of the processor, of which this machine may have little to spare.
     assert used() - before < 4
 
 
-def test_without_a_mistake_spark_is_started_and_the_wrong_java_named(tmp_path: Path) -> None:
+def test_without_a_mistake_spark_is_started_and_the_wrong_java_named(
+    run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
-    done = run(tmp_path)
+    done = run()
     assert done.stderr.startswith(
         f'error: JAVA_HOME is "{tmp_path}/no_java", which has no bin/java'
     )
     assert "unset JAVA_HOME" in done.stderr
 
 
-def test_a_changed_flow_is_reported_before_spark_starts(tmp_path: Path) -> None:
+def test_a_changed_flow_is_reported_before_spark_starts(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "flow.py"
     file.write_text(FLOW)
     described = plan(load(file))
@@ -109,28 +145,28 @@ def test_a_changed_flow_is_reported_before_spark_starts(tmp_path: Path) -> None:
     Checkpoint.open(folder, "takings", fingerprint(described, "takings")).begin()
     # Columns that nobody uses may come, which only Spark can tell.
     file.write_text(FLOW.replace("item string", "item string, more string"))
-    assert "JAVA_HOME" in run(tmp_path).stderr
+    assert "JAVA_HOME" in run().stderr
     file.write_text(FLOW.replace("10 minutes", "20 minutes"))
-    done = run(tmp_path)
+    done = run()
     assert done.stderr.startswith(
         'error: group "takings" has changed since its checkpoint was made'
     )
     assert 'stage "takings": "every" was 10 min, now 20 min' in done.stderr
 
 
-def test_a_flow_that_runs_already_may_go_on_with_a_sum_of_texts(tmp_path: Path) -> None:
+def test_a_flow_that_runs_already_may_go_on_with_a_sum_of_texts(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "flow.py"
     file.write_text(FLOW.replace("sum(amount)", "sum(item)"))
     described = plan(load(file))
     folder = tmp_path / ".millstream" / "shops" / "groups" / "takings"
     Checkpoint.open(folder, "takings", fingerprint(described, "takings")).begin()
-    assert "JAVA_HOME" in run(tmp_path).stderr
+    assert "JAVA_HOME" in run().stderr
 
 
-def test_a_port_that_another_has_is_reported_before_spark_starts(tmp_path: Path) -> None:
+def test_a_port_that_another_has_is_reported_before_spark_starts(run: Run, tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        done = run(tmp_path, "--port", str(port))
+        done = run("--port", str(port))
     assert done.stderr.startswith(f"error: port {port} of 127.0.0.1 is in use")
-    assert "JAVA_HOME" in run(tmp_path, "--port", str(port)).stderr
+    assert "JAVA_HOME" in run("--port", str(port)).stderr
