@@ -24,6 +24,8 @@ from scripts.small_png import shrink
 from millstream.clock import iso
 from millstream.engine.http.server import Server
 from millstream.engine.jobs.status import GroupStatus
+from millstream.engine.leases.loads import EngineLoad
+from millstream.engine.leases.tasks import Tasks, TaskStatus
 from millstream.switch.changes import Change
 from millstream.switch.comparison import Compared, Comparison, Example
 from millstream.switch.progress import SwitchProgress, SwitchStep
@@ -172,6 +174,7 @@ SHOTS = (
 
 #: Of made-up data: see `made_up`.
 MADE_UP = (
+    Shot("cluster", "/", 760, seen("host-d")),
     Shot("switching", "/jobs/shop/switch", 900, seen("overlapping")),
     Shot("shadow", "/jobs/trial/switch", 900, seen("different")),
     Shot("watching", "/watchers", 620, seen("tcp://")),
@@ -281,6 +284,32 @@ class Device:
         )
 
 
+def cluster() -> Tasks:
+    """Return four engines: this one, one that is busy, one of an earlier release, and one that has died."""
+
+    def seen_as(state: str, host: str, jobs: int, **numbers: float) -> EngineLoad:
+        disk_size = {"disk_size": 480_000_000_000} if numbers else {}
+        url = f"https://{host}.example:8340"
+        return EngineLoad(state=state, url=url, jobs=jobs, cores=16, **disk_size, **numbers)
+
+    busy = {"load": 13.8, "disk_free": 31_000_000_000, "rows_in": 18_400.0, "age_s": 3.0}
+    dead = {"load": 2.1, "disk_free": 402_000_000_000, "rows_in": 950.0, "age_s": 4_210.0}
+    loads = {
+        "host-a-3f1c02": EngineLoad(state="up", jobs=2, cores=2),
+        "host-b-77aa10": seen_as("up", "host-b", 7, **busy),
+        "host-c-91be55": seen_as("draining", "host-c", 1),
+        "host-d-0a4d2e": seen_as("away", "host-d", 0, **dead),
+    }
+    names = list(loads)
+    tasks = tuple(
+        TaskStatus(
+            job=job, state="running", engine=engine, since=iso(time.time() - 7_000), next=then
+        )
+        for job, engine, then in (("shop", *names[:2]), ("returns", *names[1::-1]))
+    )
+    return Tasks(names[0], False, tasks, loads=loads)
+
+
 @contextmanager
 def made_up(data: Path) -> Iterator[Served]:
     """Serve a job in the middle of a switch, one with a shadow, and a watcher."""
@@ -305,6 +334,7 @@ def made_up(data: Path) -> Iterator[Served]:
                     (41, "overlapping", "version 1 publishes what starts before the cut"),
                 )
             )
+            served.engine.known = [cluster()]
             shared = {"share": 2_500, "wanted": 2_500, "steps": steps}
             going = SwitchProgress("2", "overlapping", (now - 60) * 1_000_000, 35.0, **shared)
             served.engine.reported("shop", going)

@@ -29,6 +29,7 @@ export type WatcherSeen = Schemas["WatcherSeen"];
 export type AuditEntry = Schemas["AuditEntry"];
 export type Taken = Schemas["Taken"];
 export type Tasks = Schemas["Tasks"];
+export type EngineLoad = Schemas["EngineLoad"];
 export type Switch = Schemas["SwitchStatus"];
 export type SwitchDetail = Schemas["SwitchDetail"];
 export type Switching = Partial<Schemas["Switching"]>;

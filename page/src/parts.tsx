@@ -1,6 +1,6 @@
 // Small things that all pages are made of.
 import { type ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get, Problem } from "./api";
 import type { Level } from "./health";
 
@@ -13,6 +13,8 @@ const STATES: Record<string, Level | "calm"> = {
   drained: "calm",
   finished: "calm",
   deployed: "calm",
+  up: "ok",
+  away: "bad",
 };
 
 export function State({ state }: { state: string }) {
@@ -53,6 +55,24 @@ export function Sparkline({ values, label }: { values: (number | null | undefine
         </>
       )}
     </svg>
+  );
+}
+
+/** A table whose rows are cards on a phone: each cell has the heading of its column. */
+export function Table({ class: name, children }: { class: string; children: ComponentChildren }) {
+  const table = useRef<HTMLTableElement>(null);
+  useLayoutEffect(() => {
+    const [heads, body] = [table.current!.tHead!.rows[0]!.cells, table.current!.tBodies[0]!];
+    for (const { cells } of body.rows)
+      for (let at = 0; at < cells.length; at++) {
+        const label = heads[at]?.textContent ?? "";
+        if (cells[at]!.dataset.label !== label) cells[at]!.dataset.label = label;
+      }
+  });
+  return (
+    <table ref={table} class={`${name} cards`}>
+      {children}
+    </table>
   );
 }
 

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 import millstream as ms
 from millstream.clock import iso
 from millstream.engine.jobs.pattern_status import KeyRuns, PatternRuns
+from millstream.engine.leases.loads import EngineLoad
 from millstream.engine.leases.tasks import Tasks, TaskStatus
 from millstream.patterns.compile import compile_pattern
 from millstream.patterns.sketch import sketch
@@ -118,10 +119,23 @@ def test_checkpoints_are_shown_and_verified(page: Page, served: Served) -> None:
 
 def test_programs_and_engines_are_shown(page: Page, served: Served) -> None:
     other = TaskStatus(job=LONG, state="running", engine="b", next="a", reason=HOSTILE)
-    served.engine.known = [Tasks("a", False, (other,), engines={"a": "http://a", "b": "http://b"})]
+    disk = {"disk_free": 1_000_000_000, "disk_size": 40_000_000_000}
+    busy = EngineLoad(
+        state="away", url="http://b", jobs=2, cores=4, load=3.5, rows_in=1_250, age_s=95, **disk
+    )
+    loads = {"a": EngineLoad(state="up", cores=1), "b": busy, "old": EngineLoad(state="up")}
+    loads[LONG] = EngineLoad(url="http://c")
+    urls = {"a": "http://a", "b": "http://b"}
+    served.engine.known = [Tasks("a", False, (other,), engines=urls, loads=loads)]
     page.goto(served.server.url)
     engines = page.get_by_role("region", name="engines")
-    expect(engines.get_by_role("link", name="http://b")).to_be_visible()
+    shown = engines.get_by_role("row").filter(has=page.get_by_role("link", name="b", exact=True))
+    for text in ("numbers of 1 min 35 s ago", "away", "3.5 on 4 cores", "1.0 GB free of 40 GB"):
+        expect(shown).to_contain_text(text)
+    expect(shown.get_by_role("cell").last).to_have_text("1,250 /s")
+    expect(engines.get_by_role("row", name="old")).to_contain_text("unknown")
+    expect(engines.get_by_role("row", name="a this one")).to_contain_text("free of")
+    expect(engines.get_by_role("row", name="a this one")).not_to_contain_text("ago")
     expect(engines.get_by_role("row").filter(has_text=HOSTILE)).to_contain_text("running")
     assert violations(page) == []
     assert fits_a_phone(page)

@@ -24,6 +24,8 @@ from millstream.engine.engine import Engine
 from millstream.engine.jobs import lifecycle
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.package import pack
+from millstream.engine.jobs.status import Peer
+from millstream.engine.leases.loads import EngineLoad
 from millstream.errors import (
     ActionInUse,
     EngineClosed,
@@ -326,7 +328,11 @@ def test_a_job_that_was_prepared_begins_when_all_engines_are_ready(tmp_path: Pat
         found = {p: place for one in ready for p, place in one.addresses["events"].items()}
         places = {"events": [found[p] for p in range(3)]}
         assert engines[0].status("counts").state is JobState.DEPLOYED
-        follower = engines[1].begin("counts", places, driver=False)
+        assert engines[1].tasks().loads == {}, "nobody has named the other yet"
+        peers = [Peer(f"http://node{n}", "127.0.0.1") for n in range(2)]
+        follower = engines[1].begin("counts", places, driver=False, engines=peers)
+        loads = {f"node {n}": EngineLoad(url=f"http://node{n}") for n in range(2)}
+        assert engines[1].tasks().loads == loads
         assert (follower.state, follower.pid) == (RUNNING, None)
         engines[0].begin("counts", places, driver=True)
         until(engines[0], "counts", RUNNING)

@@ -1,10 +1,11 @@
 // All jobs at a look: those that fail first.
 import { useState } from "preact/hooks";
-import { type Pulse, type Tasks, jobPath } from "../api";
-import { bytes, clock, duration, perSecond, rows, seconds } from "../format";
+import { type Pulse, jobPath } from "../api";
+import { Engines } from "../engines";
+import { duration, perSecond, rows, seconds } from "../format";
 import { byHealth, type Finding, watermarkAge, worst } from "../health";
 import * as live from "../live";
-import { Empty, Fact, Sparkline, State, useLoaded } from "../parts";
+import { Empty, Fact, Sparkline, State } from "../parts";
 import { mainRoute } from "../route";
 
 export default mainRoute({ part: "", title: "Jobs", order: 10, show: () => <Overview /> });
@@ -93,100 +94,19 @@ function Summary({ pulses }: { pulses: Pulse[] }) {
   );
 }
 
-/** Rows a second that the inboxes of all jobs take. */
-function taken(): number {
-  let sum = 0;
-  for (const { job, rates } of live.jobs.value.values())
-    for (const source of new Set(job.inboxes.map((one) => one.source))) sum += rates.sources[source] ?? 0;
-  return sum;
-}
-
-function Disk({ free, size }: { free: number; size: number }) {
-  const part = size ? free / size : 1;
-  return (
-    <span class={part < 0.05 ? "bad-text" : part < 0.15 ? "warn-text" : ""}>
-      {bytes(free)} free <span class="soft">of {bytes(size)}</span>
-    </span>
-  );
-}
-
-/** The engines that share jobs, and who takes a job if its engine dies. */
-function Engines() {
-  const found = useLoaded<Tasks>("/tasks", 10);
-  const engine = live.engine.value!;
-  const { tasks = [], engines = {}, engine: own = "" } = found.value ?? {};
-  const names = Object.entries(engines ?? {});
-  if (engine.single) return null;
-  return (
-    <section aria-label="engines">
-      <h2>Engines</h2>
-      <dl class="facts">
-        <Fact name="This one">{engine.of > 1 ? `node ${engine.node} of ${engine.of}` : (own || "alone")}</Fact>
-        <Fact name="Load of the host">
-          {(engine.load ?? 0).toFixed(1)} on {engine.cores === 1 ? "1 core" : `${rows(engine.cores ?? 1)} cores`}
-        </Fact>
-        <Fact name="Disk">
-          <Disk free={engine.disk_free ?? 0} size={engine.disk_size ?? 0} />
-        </Fact>
-        <Fact name="Inboxes">
-          {`${engine.inbox.ip}:${engine.inbox.port}`} <span class="soft">{perSecond(taken())}</span>
-        </Fact>
-        <Fact name="Data">{engine.data}</Fact>
-        <Fact name="Drivers in reserve">{rows(engine.warm ?? 0)}</Fact>
-        {names
-          .filter(([name]) => name !== own)
-          .map(([name, url]) => (
-            <Fact name={name} key={name}>
-              <a href={url} data-out>
-                {url}
-              </a>
-            </Fact>
-          ))}
-      </dl>
-      {engine.shares && tasks.length > 0 && (
-        <div class="scroll" tabIndex={0} role="region" aria-label="tasks">
-          <table class="small">
-            <thead>
-              <tr>
-                <th scope="col">Job</th>
-                <th scope="col">State</th>
-                <th scope="col">Engine</th>
-                <th scope="col">Since</th>
-                <th scope="col">Next engine</th>
-                <th scope="col">Reason</th>
-              </tr>
-            </thead>
-            <tbody>
-              {tasks.map((one) => (
-                <tr key={one.job}>
-                  <td>{one.job}</td>
-                  <td>
-                    <State state={one.state} />
-                  </td>
-                  <td>{one.engine ?? "none"}</td>
-                  <td>{one.since ? clock(one.since) : "–"}</td>
-                  <td>{one.next ?? "–"}</td>
-                  <td>{one.reason ?? ""}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </section>
-  );
-}
-
 function Overview() {
   const pulses = [...live.jobs.value.values()];
   if (live.engine.value === null) return <Empty title="Asking the engine …" />;
   if (pulses.length === 0)
     return (
-      <Empty title="No job is deployed on this engine.">
-        <p>
-          Deploy a flow: <code>millstream deploy flow.py --engine {live.engine.value.url}</code>
-        </p>
-      </Empty>
+      <>
+        <Empty title={live.engine.value.shares ? "No job runs on this engine." : "No job is deployed on this engine."}>
+          <p>
+            Deploy a flow: <code>millstream deploy flow.py --engine {live.engine.value.url}</code>
+          </p>
+        </Empty>
+        <Engines />
+      </>
     );
   return (
     <>

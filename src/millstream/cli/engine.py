@@ -153,7 +153,7 @@ def _for_drivers(serve: str, port: int, packages: Path | None) -> None:
 
 
 def _say(engine: Engine, server: Server, data: Path, *, json: bool) -> None:
-    engine.announce(server.url)
+    engine.announce(server.url, server.api.live.measured)
     if json:
         place: dict[str, object] = {"url": server.url, "inbox": str(engine.address)}
         place |= {"node": engine.node, "of": engine.of, "data": str(data.resolve())}

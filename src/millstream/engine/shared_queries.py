@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from millstream.engine.job_queries import JobQueries
 from millstream.engine.jobs.lifecycle import Event, Job, JobState, ResumeAsked, advance
 from millstream.engine.jobs.status import JobStatus
 from millstream.engine.jobs.store import JobSettings, Stored
 from millstream.engine.leases.coordination import Deployment
 from millstream.engine.leases.keeper import LeaseKeeper
+from millstream.engine.leases.loads import EngineLoad, Measured
 from millstream.engine.leases.tasks import Tasks, TaskStatus
 from millstream.engine.managed_job import ManagedJob
 from millstream.errors import InvalidTransition, NoSuchJob
@@ -31,9 +34,19 @@ class SharedQueries(JobQueries):
             shared = leases.tasks()
             known = {one.job for one in shared}
             alone = [one for one in self._alone_tasks(leases.me) if one.job not in known]
-            moves = leases.moves
-            return Tasks(leases.me, moves.begun, (*shared, *alone), moves.so_far, leases.urls)
-        return Tasks("", False, tuple(self._alone_tasks("")))
+            moves, all_known = leases.moves, (*shared, *alone)
+            return Tasks(
+                *(leases.me, moves.begun, all_known, moves.so_far),
+                engines=leases.urls,
+                loads=leases.loads(),
+            )
+        return Tasks("", False, tuple(self._alone_tasks("")), loads=self._nodes())
+
+    def _nodes(self) -> dict[str, EngineLoad]:
+        """Return the engines that jobs were deployed on together with this one."""
+        jobs = list(self._open.runner.jobs.values())
+        peers = max((one.stored.settings.engines for one in jobs), key=len, default=[])
+        return {f"node {node}": EngineLoad(url=one.url) for node, one in enumerate(peers)}
 
     def _alone_tasks(self, me: str) -> list[TaskStatus]:
         return [
@@ -41,10 +54,10 @@ class SharedQueries(JobQueries):
             for one in self.jobs()
         ]
 
-    def announce(self, url: str) -> None:
-        """Let other engines know where this one is asked."""
+    def announce(self, url: str, measured: Callable[[], Measured | None]) -> None:
+        """Let other engines know where this one is asked, and how busy it is."""
         if self._open.leases is not None:
-            self._open.leases.url = url
+            self._open.leases.url, self._open.leases.measured = url, measured
 
     def drain_tasks(self) -> Tasks:
         """Begin to move all shared jobs to other engines, one by one; `tasks` shows how it goes.

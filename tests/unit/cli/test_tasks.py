@@ -14,6 +14,7 @@ from millstream.cluster import Cluster
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.status import JobStatus
+from millstream.engine.leases.loads import EngineLoad
 from millstream.engine.leases.tasks import MoveStatus, Tasks, TaskStatus
 from millstream.errors import EnginesDiffer, InvalidTransition, NoSuchJob
 from support.served import Served, serving
@@ -58,6 +59,27 @@ def test_tasks_show_who_runs_what_since_when_and_who_is_next(served: Served, run
     assert row.split() == ["shop", "running", "a-1", "(here)", "2026-01-01", "12:00:00", "4", "b-2"]
     told = json.loads(run("tasks", "--json"))
     assert (told["engine"], told["tasks"][0]["generation"]) == ("a-1", 4)
+
+
+def test_tasks_show_how_busy_engines_are_and_what_is_unknown_of_them(
+    served: Served, run: Run
+) -> None:
+    numbers = {"disk_free": 12_300_000_000, "disk_size": 50_000_000_000, "rows_in": 1_234.5}
+    busy = EngineLoad(state="away", url="http://b", jobs=3, cores=4, load=2.25, age_s=90, **numbers)
+    earlier = EngineLoad(state="up", url="http://a", jobs=0, cores=8)
+    loads = {"b-2": busy, "a-1": earlier}
+    served.engine.known = [Tasks("a-1", False, (), loads=loads)]
+    first, _, head, here, there = run("tasks").splitlines()
+    assert first == "there are no jobs"
+    assert head.split()[:4] == ["engine", "state", "url", "jobs"]
+    assert here.split() == [
+        *("a-1", "(here)", "up", "http://a", "0", "unknown", "8"),
+        *["unknown"] * 2,
+    ]
+    assert there.split() == [
+        *("b-2", "away", "http://b", "3", "2.2", "4", "12.3", "of", "50.0", "GB"),
+        *("1,234.5", "1", "min", "30", "s", "ago"),
+    ]
 
 
 def test_draining_waits_until_the_jobs_run_elsewhere_and_shows_the_pauses(

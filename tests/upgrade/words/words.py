@@ -24,6 +24,7 @@ from millstream.engine import tokens
 from millstream.engine.access import audit, token_book
 from millstream.engine.http.routes import DESCRIPTION
 from millstream.engine.jobs import lifecycle, package, store, switch_record
+from millstream.engine.leases import coordination
 from millstream.engine.schemes import supervisor
 from millstream.ingest import settings
 from millstream.links import envelope, host
@@ -42,6 +43,9 @@ KEPT: Final[Mapping[str, Any]] = {
     "engine, http.json": tokens._Note,
     "engine, tokens.json": token_book._Stored,
     "engine, audit.jsonl": audit.AuditEntry,
+    "coordination, deployed/*": coordination.Deployment,
+    "coordination, engines/*": coordination.Presence,
+    "coordination, settings": coordination._Settings,
     "inboxes.json": host._Note,
     "schemes": supervisor.Memory,
     "journal, source.json": settings.SourceSettings,

@@ -157,7 +157,7 @@ class Api:
     def __init__(
         self,
         engine: Served,
-        about: Callable[[int], EngineStatus],
+        about: Callable[[int, float], EngineStatus],
         *,
         limits: RequestLimits,
         stop: Callable[[], None],
@@ -185,7 +185,7 @@ class Api:
         return self.intake.connect(sender, self.limits.room_seconds)
 
     def about(self) -> EngineStatus:
-        return self._about(len(self.engine.jobs()))
+        return self._about(len(self.engine.jobs()), self.live.rows_in)
 
     async def answer(self, operation: Operation, asked: Asked) -> Any:
         """Carry out an operation and return the answer.

@@ -23,6 +23,7 @@ import msgspec
 
 from millstream.engine.jobs.pulse import EVERY_S, Lines, Pulse, Pulses, Series
 from millstream.engine.jobs.status import EngineStatus, JobStatus
+from millstream.engine.leases.loads import Measured
 from millstream.errors import EngineClosed
 
 #: A driver reports once a second.
@@ -103,6 +104,8 @@ class Live:
         self._wanted = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
+        #: Rows a second that all inboxes took at the last look.
+        self.rows_in = 0.0
 
     async def run(self) -> None:
         """Look at the engine from time to time, until this is cancelled."""
@@ -125,7 +128,21 @@ class Live:
     def _look(self) -> Tick:
         now = time.time()
         pulses = self._pulses.take(self._jobs(), self._published(), now)
+        self.rows_in = round(sum(one.into_inboxes for one in pulses), 1)
         return self._tick.after(self._engine(), pulses, now, self._encoder)
+
+    def measured(self) -> Measured | None:
+        """Return how busy the engine was at the last look; any thread may call."""
+        tick = self._tick
+        if tick.engine is None:
+            return None
+        return Measured(
+            at=tick.at,
+            load=tick.engine.load,
+            disk_free=tick.engine.disk_free,
+            disk_size=tick.engine.disk_size,
+            rows_in=tick.engine.rows_in,
+        )
 
     async def events(self, only: str | None, *, once: bool = False) -> AsyncIterator[bytes]:
         """Yield events for a page; with `once`, the first."""

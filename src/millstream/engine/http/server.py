@@ -210,7 +210,7 @@ class Server:
     def _stop_soon(self) -> None:
         self.stopped.set()
 
-    def _about(self, jobs: int) -> EngineStatus:
+    def _about(self, jobs: int, rows_in: float) -> EngineStatus:
         at, disk = self._engine.address, shutil.disk_usage(self._data)
         return EngineStatus(
             node=self._engine.node,
@@ -228,6 +228,7 @@ class Server:
             cores=os.cpu_count() or 1,
             disk_free=disk.free,
             disk_size=disk.total,
+            rows_in=rows_in,
         )
 
 

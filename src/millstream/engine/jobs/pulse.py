@@ -58,6 +58,12 @@ class Pulse(msgspec.Struct, frozen=True):
     rates: Rates
     slow: dict[str, str] = {}
 
+    @property
+    def into_inboxes(self) -> float:
+        """Rows a second that the inboxes on this engine take."""
+        sources = {one.source for one in self.job.inboxes}
+        return sum(self.rates.sources.get(name, 0.0) for name in sources)
+
 
 class Series(msgspec.Struct, frozen=True):
     """Numbers over time: `at` are seconds since 1970, and each number has as many values.

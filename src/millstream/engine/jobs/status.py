@@ -258,6 +258,8 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: Of the disk with its data, in bytes.
     disk_free: int = 0
     disk_size: int = 0
+    #: Rows a second that its inboxes take.
+    rows_in: float = 0.0
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ import msgspec
 from millstream.clock import Clock
 from millstream.engine.jobs.store import Packed
 from millstream.engine.jobs.switch_record import first_version
+from millstream.engine.leases.loads import Measured
 from millstream.engine.leases.rules import INTERVALS
 from millstream.engine.leases.versions import SharedVersions
 from millstream.errors import InvalidStorage, JobExists, StorageError
@@ -63,6 +64,8 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     #: Its process, and where that number is one: on the same host.
     process: int = 0
     space: str = ""
+    #: How busy it is; None if it has not measured that, or is of an earlier release.
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True, slots=True)

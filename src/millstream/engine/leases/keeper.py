@@ -15,7 +15,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -24,6 +24,7 @@ from millstream.engine.jobs.lifecycle import SETTLED, JobState
 from millstream.engine.leases import rules, same_host
 from millstream.engine.leases.claims import Claims
 from millstream.engine.leases.coordination import Coordination, Deployment, Presence, TakenJob
+from millstream.engine.leases.loads import Ages, EngineLoad, Measured
 from millstream.engine.leases.moving import Moves
 from millstream.engine.leases.observer import Local, Observer, Step, holder_of
 from millstream.engine.leases.rules import EngineView
@@ -83,11 +84,14 @@ class LeaseKeeper:
         self.moves = Moves(self)
         #: Where this engine is asked.
         self.url = ""
+        #: How busy this engine was when it last looked.
+        self.measured: Callable[[], Measured | None] = lambda: None
         self.closing = False
         self._observer = Observer(me, patience=math.ceil(_STARTS_S / self._interval))
         self._busy: set[str] = set()  # those that arrive or leave
         self._failed: dict[str, tuple[int, str]] = {}
         self._presence: dict[str, Presence] = {}
+        self._ages = Ages()
         self._guard = threading.RLock()
         self._beat, self._counted_at = 0, 0.0
         self._adopting: list[threading.Thread] = []
@@ -133,6 +137,7 @@ class LeaseKeeper:
         with self._guard:
             counted = self._counts()
             self._presence = {one.id: one for one in engines}
+            self._ages.see((one.id, one.measured) for one in engines)
             self._observer.see_engines(map(_view, engines), counted=counted)
             self._observer.see_jobs(names, logs, counted=counted)
             self._failed = {
@@ -162,6 +167,7 @@ class LeaseKeeper:
             jobs={name: str(one.state) for name, one in self._jobs.here().items()},
             process=os.getpid(),
             space=same_host.space(),
+            measured=self.measured(),
         )
         self._shared.show(presence)
 
@@ -333,6 +339,20 @@ class LeaseKeeper:
         """Where engines are asked, by their ids."""
         with self._guard:
             return {one.id: one.url for one in self._presence.values() if one.url}
+
+    def loads(self) -> dict[str, EngineLoad]:
+        """Return how busy engines are, by their ids, as far as this one has seen."""
+        with self._guard:
+            return {
+                view.id: EngineLoad(
+                    state="up" if view.candidate else "draining" if view.there else "away",
+                    url=there.url,
+                    jobs=len(there.jobs),
+                    cores=there.cores,
+                ).with_measured(there.measured, self._ages.of(view.id))
+                for view in self._observer.engines
+                if (there := self._presence.get(view.id)) is not None
+            }
 
     def tasks(self) -> list[TaskStatus]:
         """Return which engine runs which job, as far as this one has seen."""

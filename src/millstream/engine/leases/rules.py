@@ -56,8 +56,12 @@ class EngineView:
     gone: bool = False
 
     @property
+    def there(self) -> bool:
+        return not (self.silent or self.gone)
+
+    @property
     def candidate(self) -> bool:
-        return not (self.draining or self.silent or self.gone)
+        return self.there and not self.draining
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from millstream.engine.leases.loads import EngineLoad
+
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A job as something that some engine runs; `since` is ISO 8601 in UTC, by that engine's clock."""
@@ -42,3 +44,5 @@ class Tasks(msgspec.Struct, frozen=True):
     moves: tuple[MoveStatus, ...] = ()
     #: Where engines that share jobs are asked, by their ids.
     engines: dict[str, str] = {}
+    #: How busy the engines of the cluster are, by their ids, or as "node 1" without a coordination.
+    loads: dict[str, EngineLoad] = {}
