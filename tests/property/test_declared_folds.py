@@ -18,7 +18,8 @@ from millstream.flow.declared import DeclaredFold, DeclaredStep
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.declared_fold import DeclaredFolding
 from millstream.spark.stages.fold import Folding
-from millstream.spark.stages.ordered import Rule, _Shard, to_bytes
+from millstream.spark.stages.ordered import Rule, _Shard
+from millstream.spark.stages.packed import to_bytes
 from millstream.state import StateFiles
 from millstream.storage import Folder
 from property.test_ordered import Handle, Times
@@ -111,8 +112,8 @@ def run(rule: Rule, given_: list[tuple[list[dict[str, Any]], int]], names: list[
             shard = _Shard(rule, "at", names, wait=True, files=files)
             shard.init(handle)  # type: ignore[arg-type]
             if shards is not None:
-                shard._waiting, shard._keys, shard._next = shards
-            shards = shard._waiting, shard._keys, shard._next
+                shard._waiting, shard._keys, shard._alarm = shards
+            shards = shard._waiting, shard._keys, shard._alarm
             results += fed(shard, handle, rows, watermark)
             assert number < 10
         data = [one for (one,) in shards[1].get()] if shards else []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pandas as pd
 import pyarrow as pa
@@ -17,7 +19,9 @@ from millstream.spark.io.source import PLACE
 from millstream.spark.stages.coding import decode
 from millstream.spark.stages.distinct import Keeping
 from millstream.spark.stages.fold import Folding
-from millstream.spark.stages.ordered import _Shard, to_bytes
+from millstream.spark.stages import ordered
+from millstream.spark.stages.ordered import _Shard
+from millstream.spark.stages.packed import Packed, to_bytes
 from millstream.state import StateFiles
 from millstream.state.manifest import joined, load
 from millstream.storage import Folder
@@ -69,7 +73,7 @@ class Handle:
         self.timers.add(expiry)
 
     def deleteTimer(self, expiry: int) -> None:
-        self.timers.discard(expiry)
+        self.timers.remove(expiry)  # of one that is gone, Spark warns
 
 
 class Times:
@@ -95,25 +99,32 @@ def batch(rows: Iterable[tuple[int, int, int]]) -> pd.DataFrame:
             PLACE: pa.array(places, pa.int64()),
         }
     )
-    return pd.DataFrame({"rows": [to_bytes(table)]})
+    return pd.DataFrame({"rows": [to_bytes(table, "at")]})
 
 
 def run(
     shard: _Shard, batches: list[tuple[list[tuple[int, int, int]], int]]
 ) -> Iterator[dict[str, Any]]:
-    """Feed batches, each with the watermark it runs with, as Spark does: rows first, then timers that are due."""
+    """Feed batches, each with the watermark it runs with, as Spark does: rows first, then timers that are due.
+
+    What is announced with a batch is the watermark of the next one.
+    """
     handle = Handle()
     shard.init(handle)  # type: ignore[arg-type]
-    for rows, watermark in batches:
+    behind = [watermark for _, watermark in batches[1:]] + [10**9]
+    for (rows, watermark), announced in zip(batches, behind, strict=True):
         times = Times(watermark)
-        if rows:
-            for frame in shard.handleInputRows((0,), iter([batch(rows)]), times):
-                yield from frame.to_dict("records")
-        for expiry in sorted(timer for timer in handle.timers if timer <= watermark):
-            for frame in shard.handleExpiredTimer((0,), times, None):
-                yield from frame.to_dict("records")
-            # PySpark deletes a timer after its handler has run, also if it was set again there.
-            handle.timers.discard(expiry)
+        with patch.object(ordered, "announced_us", lambda at=announced: at * MS):
+            if rows:
+                for frame in shard.handleInputRows((0,), iter([batch(rows)]), times):
+                    yield from frame.to_dict("records")
+            for expiry in sorted(timer for timer in handle.timers if timer <= watermark):
+                fired = SimpleNamespace(getExpiryTimeInMs=lambda at=expiry: at)
+                for frame in shard.handleExpiredTimer((0,), times, fired):
+                    yield from frame.to_dict("records")
+                # PySpark deletes a timer after its handler has run, also if it was set again there.
+                handle.timers.discard(expiry)
+    assert not handle.timers
 
 
 @st.composite
@@ -136,16 +147,17 @@ def streams(draw: st.DrawFn) -> list[tuple[list[tuple[int, int, int]], int]]:
     return [*batches, ([], floor - 1), ([], 10**9)]
 
 
-@given(streams())
+@given(streams(), st.booleans())
 @settings(max_examples=300)
 def test_a_fold_takes_every_row_once_in_order_of_time_and_place(
-    batches: list[tuple[list[tuple[int, int, int]], int]],
+    batches: list[tuple[list[tuple[int, int, int]], int]], prompt: bool
 ) -> None:
     shard = _Shard(
         Folding("counts", ("k",), step, [], frozenset({"at", "seen"}), "at"),
         "at",
         ["at", "seen"],
         wait=True,
+        prompt=prompt,
     )
     results = list(run(shard, batches))
     rows = sorted((at, place, value) for rows, _ in batches for at, value, place in rows)
@@ -161,17 +173,18 @@ def counting(seen: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return seen + 1, {"v": row["v"], "at": row["at"], "seen": seen + 1}
 
 
-@given(streams(), st.booleans())
+@given(streams(), st.booleans(), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_a_state_counts_for_as_long_as_it_is_kept_whatever_the_batches(
-    batches: list[tuple[list[tuple[int, int, int]], int]], filed: bool
+    batches: list[tuple[list[tuple[int, int, int]], int]], filed: bool, prompt: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         # A threshold of nothing: every change makes a file.
         files = StateFiles(Folder(Path(folder)), "f", 4, inline=1) if filed else None
         names = ["v", "at", "seen"]
         rule = Folding("f", ("v",), counting, 0, frozenset(names), "at", keep=KEEP * MS)
-        results = list(run(_Shard(rule, "at", names, wait=True, files=files), batches))
+        shard = _Shard(rule, "at", names, wait=True, files=files, prompt=prompt)
+        results = list(run(shard, batches))
     expected, known = [], dict[int, tuple[int, int]]()
     for at, _, value in sorted(
         (at, place, value) for rows, _ in batches for at, value, place in rows
@@ -210,12 +223,12 @@ def test_rows_on_which_a_fold_fails_are_dead_letters_and_all_others_are_as_witho
         assert sum(journal_at(folder).dead_counts().values()) == bad
 
 
-@given(streams())
+@given(streams(), st.booleans())
 @settings(max_examples=300)
 def test_distinct_keeps_the_first_of_each_span(
-    batches: list[tuple[list[tuple[int, int, int]], int]],
+    batches: list[tuple[list[tuple[int, int, int]], int]], prompt: bool
 ) -> None:
-    shard = _Shard(Keeping(("v",), "at", 4 * MS), "at", ["v", "at"], wait=True)
+    shard = _Shard(Keeping(("v",), "at", 4 * MS), "at", ["v", "at"], wait=True, prompt=prompt)
     kept = [(result["v"], round(result["at"].timestamp() * 1000)) for result in run(shard, batches)]
     expected, last = [], dict[int, int]()
     for at, _, value in sorted(
@@ -225,6 +238,23 @@ def test_distinct_keeps_the_first_of_each_span(
             last[value] = at
             expected.append((value, at))
     assert kept == expected
+
+
+@given(streams())
+@settings(max_examples=100)
+def test_rows_wait_for_no_batch_behind_the_one_that_has_all_before_them(
+    batches: list[tuple[list[tuple[int, int, int]], int]],
+) -> None:
+    """What a batch's floor has passed comes out with its last row, or with the timer one batch later."""
+    shard = _Shard(Keeping(("v", "at"), "at", 1), "at", ["v", "at"], wait=True, prompt=True)
+    shard.init(Handle())  # type: ignore[arg-type]
+    for place, (rows, watermark) in enumerate(batches[:-1]):
+        announced = batches[place + 1][1]
+        with patch.object(ordered, "announced_us", lambda at=announced: at * MS):
+            if rows:
+                list(shard.handleInputRows((0,), iter([batch(rows)]), Times(watermark)))
+                waiting = [Packed.of(data, "at").lowest for (data,) in shard._waiting.get()]
+                assert all(lowest > announced * MS for lowest in waiting)
 
 
 def test_distinct_hands_on_numbers_that_are_nan() -> None:

@@ -10,7 +10,7 @@ from millstream.journal.kinds.files.dead import dead_counts, dead_folder
 from millstream.journal.kinds.files.reader import Reader
 from millstream.spark.io.source import PLACE, POSITION_BITS
 from millstream.spark.stages.keyless import RECORD, Keyless
-from millstream.spark.stages.ordered import SHARD, from_bytes
+from millstream.spark.stages.packed import SHARD, from_bytes
 
 
 def batch(*rows: tuple[int, str | None]) -> pa.RecordBatch:
@@ -26,7 +26,7 @@ def batch(*rows: tuple[int, str | None]) -> pa.RecordBatch:
 
 
 def test_rows_without_a_key_become_dead_letters_once(tmp_path: Path) -> None:
-    keyless = Keyless("late", ("gate", "day"), str(tmp_path))
+    keyless = Keyless("late", ("gate", "day"), str(tmp_path), None)
     given = [batch((1, None), (2, '{"n": 2}')), batch((3, None)), batch((4, '{"n": 4}'))]
     for _ in range(2):  # a batch that is run again adds nothing
         packed = [

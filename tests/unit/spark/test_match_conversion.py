@@ -18,7 +18,7 @@ from millstream.patterns.events import met, micros
 from millstream.patterns.matcher import Matcher, matcher
 from millstream.spark.stages.match_rows import KEY, TIME
 from millstream.spark.stages.match_state import MatchShard
-from millstream.spark.stages.ordered import to_bytes
+from millstream.spark.stages.packed import to_bytes
 from millstream.state import StateFiles
 from millstream.state.manifest import load
 from millstream.storage import Folder
@@ -68,6 +68,9 @@ class Stage:
 
     def empty(self) -> list[Any]:
         return [self.matchers[0].empty(pa.string(), ROWS)]
+
+    def sorts_out(self, _lowest: int, _watermark: int) -> bool:
+        return True
 
     def sorted_out(self, rows: pa.Table, _watermark: int) -> tuple[pa.Table, None]:
         return rows, None
@@ -125,7 +128,7 @@ def test_runs_that_were_kept_as_a_whole_are_matched_on_and_time_out(shard: Match
     kept, _ = one.process(shard.stage.empty()[0], shard.stage.batches(rows(keys, 1, 1000))[0], 1)
     old = msgspec.msgpack.encode([one.dump(kept)])
     shard._pieces.put([(b"K" + (16).to_bytes(4, "little") + old,)])
-    shard._next.update((1000 + HOUR,))
+    shard._alarm.set(1000 + HOUR)
     # The first batch converts it; an attempt that fails begins with the same bytes again.
     for _ in range(2):
         shard._pieces.put([(b"K" + (16).to_bytes(4, "little") + old,)])
@@ -134,7 +137,7 @@ def test_runs_that_were_kept_as_a_whole_are_matched_on_and_time_out(shard: Match
         assert sorted(shard.stage.found) == [("key 7", False), ("key 9", False)]  # type: ignore[attr-defined]
         assert list(pieces(shard)) == [b"M"]
     assert len(load(pieces(shard)[b"M"]).runs) == 1, "it is too large for Spark's own state"
-    assert shard._next.get() == (1000 + HOUR,)
+    assert shard._alarm.moment == 1000 + HOUR
     shard.stage.found.clear()  # type: ignore[attr-defined]
     # Half of them run out of time, without any row; the rest when theirs is up.
     for moment, count in ((1_000_000 + HOUR, 998), (2_000_000 + HOUR, 1000)):
@@ -142,7 +145,7 @@ def test_runs_that_were_kept_as_a_whole_are_matched_on_and_time_out(shard: Match
         assert len(shard.stage.found) == count  # type: ignore[attr-defined]
         assert all(late for _, late in shard.stage.found)  # type: ignore[attr-defined]
         shard.stage.found.clear()  # type: ignore[attr-defined]
-    assert shard._next.get() is None
+    assert shard._alarm.moment is None
 
 
 def test_what_is_small_needs_no_files_and_leaves_nothing(shard: MatchShard, tmp_path: Path) -> None:
@@ -152,4 +155,4 @@ def test_what_is_small_needs_no_files_and_leaves_nothing(shard: MatchShard, tmp_
     assert sorted(shard.stage.found) == [("a", False), ("b", False)]  # type: ignore[attr-defined]
     assert pieces(shard) == {}
     assert list(tmp_path.iterdir()) == []
-    assert shard._next.get() is None
+    assert shard._alarm.moment is None

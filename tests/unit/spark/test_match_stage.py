@@ -21,7 +21,7 @@ from millstream.spark.io.source import PLACE
 from millstream.spark.stages import match_state
 from millstream.spark.stages.match_rows import KEY, ORDER, TIME, in_order
 from millstream.spark.stages.match_state import OLD_SHARDS, MatchShard
-from millstream.spark.stages.ordered import SHARD, from_bytes, pack
+from millstream.spark.stages.packed import SHARD, from_bytes, packing
 
 MOMENT = pa.timestamp("us", "UTC")
 
@@ -126,7 +126,7 @@ def test_a_pattern_knows_whether_its_states_were_others(
 def test_rows_of_many_shards_are_packed_apart() -> None:
     numbers = np.array([3, 70_000, 3, 0], np.int32)
     batch = pa.record_batch({SHARD: numbers, "n": pa.array(range(4))})
-    (packed,) = pack(iter([batch]))
+    (packed,) = packing(None)(iter([batch]))
     unpacked = [from_bytes(data.as_py()).column("n").to_pylist() for data in packed.column("rows")]
     assert dict(zip(packed.column(0).to_pylist(), unpacked, strict=True)) == {
         0: [3],

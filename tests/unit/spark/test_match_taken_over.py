@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 from millstream.spark.stages import waking
 from millstream.spark.stages.match_state import MatchShard
-from millstream.spark.stages.ordered import SHARD, pack
+from millstream.spark.stages.packed import SHARD, packing
 from millstream.state import StateFiles
 from millstream.state.carrying import carry_as_it_is, decide_carried, promise
 from millstream.state.manifest import load
@@ -58,7 +58,7 @@ def found(shard: MatchShard) -> list[Any]:
 
 def test_a_shard_that_is_woken_ends_its_runs_in_time_without_rows(taking: MatchShard) -> None:
     woken(taking)
-    assert taking._next.get() == (1000 + HOUR,)
+    assert taking._alarm.moment == 1000 + HOUR
     assert found(taking) == []
     advance(taking, None, 1000 + HOUR)
     assert found(taking) == [("a", True)]
@@ -82,5 +82,5 @@ def test_shards_are_woken_right_behind_the_decision(
     context = SimpleNamespace(getLocalProperty=lambda _: str(batch))
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     assert taking.files is not None
-    rows = list(waking.waking(pack, taking.files)(iter([])))
+    rows = list(waking.waking(packing(None), taking.files)(iter([])))
     assert [one.column(SHARD).to_pylist() for one in rows] == [[3]] * count

@@ -29,7 +29,7 @@ from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.state_files import stage_operator
 from millstream.spark.session.session import FORMAT
 from millstream.spark.stages.coding import decode
-from millstream.spark.stages.ordered import SHARD
+from millstream.spark.stages.packed import SHARD
 from millstream.state import StateFiles, entries
 from millstream.state.importing import current, imported
 from millstream.state.manifest import joined

@@ -21,12 +21,13 @@ from millstream.joblog import JobLog
 from millstream.journal import DeadLetter, JournalReader, journal_at
 from millstream.journal.plain import records
 from millstream.spark.failpoints import passing
+from millstream.spark.io.batch_floor import announce
 from millstream.spark.io.batch_sink import BatchSink
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.late import Judge
 from millstream.spark.io.owned import owned
 from millstream.spark.io.sink_order import SinkOrder
-from millstream.spark.io.source import PLACE, Offset, judge_of
+from millstream.spark.io.source import PLACE, Offset, judge_of, watermark_ms
 from millstream.spark.io.targets import Epoch, Target, decided_offsets
 from millstream.switch.cut import newest
 from millstream.switch.starts import HIDDEN_START
@@ -133,6 +134,8 @@ class GroupSink(BatchSink):
         if self.turns is not None:
             self.turns.wait(self.checkpoint.id, self.reached(logged))
             self.clock.passed("turn")
+        if self.stateful:
+            announce(frame.sparkSession.sparkContext, _watermark_behind(logged))
         frame, recorder = self._owned(frame, logged), self.recorder
         several = len(self.targets) + (recorder is not None) > 1
         if several:
@@ -184,9 +187,7 @@ class GroupSink(BatchSink):
             if logged.watermark_ms <= 0:
                 return None
             return logged.watermark_ms * 1000 - self.behind // timedelta(microseconds=1)
-        floors = [offset.floor for offset in logged.offsets.values()]
-        known = [floor for floor in floors if floor is not None]
-        return min(known) if known and len(known) == len(floors) else None
+        return _lowest_floor(logged)
 
     def reached(self, logged: Logged) -> int | None:
         """Return up to where the group has emitted everything, after this batch."""
@@ -251,3 +252,16 @@ class GroupSink(BatchSink):
     def _beginnings(self, source: Input, partitions: int) -> list[int]:
         reader = self._reader(source, partitions)
         return [reader.partition(n).begin for n in range(partitions)]
+
+
+def _lowest_floor(logged: Logged) -> int | None:
+    """Return the lowest time that sources may still hand out after a batch."""
+    floors = [offset.floor for offset in logged.offsets.values()]
+    known = [floor for floor in floors if floor is not None]
+    return min(known) if known and len(known) == len(floors) else None
+
+
+def _watermark_behind(logged: Logged) -> int | None:
+    """Return the watermark that the batch after this one has, for stages in event-time order."""
+    floor = _lowest_floor(logged)
+    return None if floor is None else watermark_ms(floor, slack_ms=1)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from millstream.errors import InternalError
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Stage
+from millstream.flow.stages import EntryPoint, Stage
 from millstream.plan.groups import entry_above
 from millstream.spark.served.borrowed import Letters, letters_for
 from millstream.spark.stages.columns import marked, unmarked
@@ -95,6 +95,16 @@ class Builder:
         if time is None:
             raise InternalError(f'stage "{name}" needs a time column and has none')
         return time
+
+    def prompt(self, name: str) -> bool:
+        """Tell whether a stream's rows come in the batch in which sources hand them out.
+
+        A stage that keeps state may hold them back.
+        """
+        stage = self.flow.stages[name]
+        if isinstance(stage, EntryPoint):
+            return True
+        return not stage.state and all(map(self.prompt, stage.inputs))
 
     def one_time(self, frame: Any, name: str) -> DataFrame:
         """Let only the stream's own time column carry the watermark, not copies that users make."""

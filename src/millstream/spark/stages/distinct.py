@@ -13,7 +13,8 @@ from pyspark.sql.types import StructField, StructType
 from millstream.clock import MICROSECOND
 from millstream.spark.stages.coding import decode
 from millstream.spark.stages.kind import SparkKind
-from millstream.spark.stages.ordered import State, micros, ordered
+from millstream.spark.stages.ordered import State, ordered
+from millstream.spark.stages.packed import micros
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.spark.stages.spacing import spaced
 
@@ -33,6 +34,7 @@ def build(stage: Distinct, builder: Builder) -> DataFrame:
         output=StructType(fields),
         shards=stage.shards,
         wait=True,
+        prompt=builder.prompt(stage.input),
         files=builder.state_files(stage),
         worked=builder.worked,
     )

@@ -24,9 +24,9 @@ from millstream.spark.stages.ordered import (
     Rule,
     State,
     dictionaries,
-    micros,
     ordered,
 )
+from millstream.spark.stages.packed import micros
 from millstream.spark.stages.refused import refuse
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.state import NO_TIME
@@ -58,6 +58,7 @@ def build(stage: Fold, builder: Builder) -> DataFrame:
         output=output,
         shards=stage.shards,
         wait=wait,
+        prompt=builder.prompt(stage.input),
         files=builder.state_files(stage),
         worked=builder.worked,
     )

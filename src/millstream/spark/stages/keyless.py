@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from millstream.journal import DeadLetter
 from millstream.spark.io.source import PLACE, place_of
 from millstream.spark.served.borrowed import Letters, put_letters
-from millstream.spark.stages.ordered import pack
+from millstream.spark.stages.packed import packing
 
 #: Such a row as JSON; missing in all others.
 RECORD: Final = "__record"
@@ -28,9 +28,11 @@ class Keyless:
     stage: str
     columns: tuple[str, ...]
     letters: Letters
+    #: The column by which rows are due.
+    time: str | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pack(self._keyed(batch) for batch in batches)
+        return packing(self.time)(self._keyed(batch) for batch in batches)
 
     def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         lost = pc.is_valid(batch.column(RECORD))

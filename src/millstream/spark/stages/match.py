@@ -17,7 +17,7 @@ from millstream.spark.stages.keyless import Keyless
 from millstream.spark.stages.kind import SparkKind, Versions
 from millstream.spark.stages.match_carry import PatternCarry
 from millstream.spark.stages.match_frames import matched, schema_of, shard_matcher
-from millstream.spark.stages.match_rows import ShardMatcher
+from millstream.spark.stages.match_rows import TIME, ShardMatcher
 from millstream.switch.starts import HIDDEN_START
 
 
@@ -33,6 +33,7 @@ def build(stage: Match, builder: Builder, start: str | None = None) -> DataFrame
         shards=stage.shards,
         start=start,
         keyless=keyless,
+        prompt=builder.prompt(stage.input),
         files=builder.state_files(stage),
         worked=builder.worked,
     )
@@ -68,7 +69,7 @@ def _keyless(stage: Match, builder: Builder) -> Keyless | None:
     known = isinstance(above, Written) and above.writer == "source" and stage.by == (above.key,)
     if letters is None or not stage.by or known:
         return None
-    return Keyless(stage.name, stage.by, letters)
+    return Keyless(stage.name, stage.by, letters, TIME)
 
 
 def recipe_of(stage: Match, schema: StructType, time: str) -> Recipe:

@@ -48,8 +48,8 @@ from millstream.spark.stages.match_rows import (
     whole,
 )
 from millstream.spark.stages.match_state import MatchShard
-from millstream.spark.stages.ordered import SHARD, pack
-from millstream.spark.stages.waking import Packing, waking
+from millstream.spark.stages.packed import SHARD, Packing, packing
+from millstream.spark.stages.waking import waking
 from millstream.spark.task_time import Worked
 from millstream.state import StateFiles
 
@@ -69,6 +69,7 @@ def matched(
     counted: str | None = None,
     start: str | None = None,
     keyless: Keyless | None = None,
+    prompt: bool = False,
     files: StateFiles | None = None,
     worked: Accumulator[Worked] | None = None,
 ) -> DataFrame:
@@ -77,21 +78,22 @@ def matched(
     The column `start`, if it is named, has the time of the first event of each. With `drop_late`,
     rows of a stream that come behind the watermark are left out, and counted in its progress under
     the name `counted`; without it, whoever hands them out lets none through. Rows without a key are
-    left out too, and go where `keyless` puts them. State that is large is kept in `files`.
+    left out too, and go where `keyless` puts them. For rows that are `prompt` see `ordered`. State that
+    is large is kept in `files`.
     Tasks report to `worked` how long they are at it.
     """
     prepared = _prepared(frame, recipe, shards, buried=keyless is not None)
     stage, output = _stage(prepared, frame, recipe, shards, drop_late=drop_late)
     names = stage.slots
     if frame.isStreaming:
-        packing: Packing = keyless or pack
+        pack: Packing = keyless or packing(TIME)
         if files is not None and files.imported:
-            packing = waking(packing, files)
+            pack = waking(pack, files)
         found = (
-            prepared.mapInArrow(packing, f"{SHARD} int, rows binary")
+            prepared.mapInArrow(pack, f"{SHARD} int, rows binary")
             .groupBy(SHARD)
             .transformWithStateInPandas(
-                MatchShard(stage, files, worked),
+                MatchShard(stage, files, worked, prompt),
                 output,
                 outputMode="append",
                 timeMode="eventTime",

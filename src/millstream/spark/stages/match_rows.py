@@ -21,7 +21,7 @@ from millstream.patterns.recipe import PatternPlan, Recipe
 from millstream.patterns.results import compute
 from millstream.patterns.starts import numbered, placed, vain
 from millstream.spark.io.source import PLACE
-from millstream.spark.stages.ordered import SHARD
+from millstream.spark.stages.packed import SHARD
 
 KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
 STARTED, DEAD, JSON = "__started", "__dead", "__json"
@@ -127,6 +127,10 @@ class ShardMatcher:
             others = vain(plan.automaton, batch, found, unmatched=True)
             shown += [self._results(UNMATCHED, plan, others)] if len(others) else []
         return shown
+
+    def sorts_out(self, lowest: int, watermark: int) -> bool:
+        """Tell whether any of the rows from `lowest` on may become a dead letter."""
+        return self.recipe.letters or (self.drop_late and lowest <= watermark)
 
     def sorted_out(self, rows: pa.Table, watermark: int | None) -> tuple[pa.Table, pa.Table | None]:
         """Return the rows that can be matched, and dead letters for the others.

@@ -10,7 +10,7 @@ Both lie in one list of Spark's, as pieces that a first byte marks:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -24,11 +24,14 @@ from millstream.errors import GroupChanged
 from millstream.patterns.automaton import FOREVER
 from millstream.patterns.events import micros
 from millstream.patterns.matcher import Kept
+from millstream.spark.io.batch_floor import announced_us
+from millstream.spark.stages.alarm import Alarm
 from millstream.spark.stages.frames import frame_of
 from millstream.spark.stages.match_pieces import Pieces
 from millstream.spark.stages.match_rows import TIME, ShardMatcher, in_order
-from millstream.spark.stages.ordered import PIECE as CHUNK
-from millstream.spark.stages.ordered import from_bytes, to_bytes, wake_at, watermark_us
+from millstream.spark.stages.ordered import watermark_us
+from millstream.spark.stages.packed import PIECE as CHUNK
+from millstream.spark.stages.packed import Packed, packed, to_bytes
 from millstream.spark.task_time import MATCHING, STATE, Worked, measured
 from millstream.state import NO_TIME, ShardState, StateFiles
 from millstream.state.manifest import Manifest, dump, load
@@ -41,73 +44,88 @@ OLD_SHARDS: Final = 64
 class MatchShard(StatefulProcessor):
     """One shard of a stream: rows that wait, and what the matchers keep.
 
-    What is large lies in `files`, if there are any.
+    What is large lies in `files`, if there are any. If rows are `prompt`, no stage above holds them
+    back: they wait for what is announced with their batch.
     """
 
     stage: ShardMatcher
     files: StateFiles | None = None
     worked: Accumulator[Worked] | None = None
-    _handle: Any = field(default=None, repr=False)
+    prompt: bool = False
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
         # One list for both, marked by their first byte: calls for state are what a shard's turn is
         # made of.
         self._pieces = handle.getListState("pieces", "data binary")
-        self._next = _Once(handle.getValueState("next", "time bigint"))
+        self._alarm = Alarm(handle)
 
     def handleInputRows(
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        packed = [bytes(data) for frame in rows for data in frame["rows"]]
-        fresh = [_Packed(from_bytes(data), data) for data in packed if data]
-        shard, watermark = int(key[0]), watermark_us(timerValues)
+        given = [bytes(data) for frame in rows for data in frame["rows"]]
+        fresh = [Packed.of(data, TIME) for data in given if data]
         found: list[pd.DataFrame] = []
+        self._alarm.turn()
         with measured(self.worked, STATE):
-            if len(fresh) < len(packed):
-                found += self._take(shard, [], watermark)  # it is woken, to set its timer
-            found += self._advance(shard, fresh, watermark)
+            if len(fresh) < len(given):  # it is woken, to set its timer
+                found += self._take(int(key[0]), [], self._reached(timerValues))
+            found += self._advance(int(key[0]), fresh, timerValues)
         yield from found
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
+        self._alarm.turn(expiredTimerInfo)
         with measured(self.worked, STATE):
-            found = list(self._advance(int(key[0]), [], watermark_us(timerValues)))
+            found = list(self._advance(int(key[0]), [], timerValues))
         yield from found
 
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _advance(self, shard: int, fresh: list[_Packed], watermark: int) -> Iterator[pd.DataFrame]:
-        both = [(one, *self.stage.sorted_out(one.rows, watermark)) for one in fresh]
-        yield from (_frame(letters) for _, _, letters in both if letters is not None)
-        fresh = [
-            one if letters is None else _Packed(good)
-            for one, good, letters in both
-            if good.num_rows
-        ]
-        self._next.forget()
-        stored = self._next.get()
-        times = [int(micros(one.rows.column(TIME)).min()) for one in fresh]
-        lowest = min([*times, *(stored[:1] if stored else ())], default=None)
-        if lowest is None:
-            return
-        if lowest > watermark:
-            if fresh:
-                self._pieces.appendList([(self._marked(_WAITING, one.bytes()),) for one in fresh])
-                wake_at(self._handle, self._next, lowest)
-            return
-        yield from self._take(shard, [one.rows for one in fresh], watermark)
+    def _reached(self, timers: Any) -> int:
+        """Return up to where all rows have come."""
+        watermark = watermark_us(timers)
+        return max(watermark, announced_us()) if self.prompt else watermark
 
-    def _take(self, shard: int, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+    def _advance(self, shard: int, fresh: list[Packed], timers: Any) -> Iterator[pd.DataFrame]:
+        watermark, reached = watermark_us(timers), self._reached(timers)
+        both = [self._sorted_out(one, watermark) for one in fresh]
+        yield from (_frame(letters) for _, letters in both if letters is not None)
+        fresh = [one for one, _ in both if one is not None]
+        known = self._alarm.moment
+        due = [*(one.lowest for one in fresh), *(() if known is None else (known,))]
+        if not due:
+            return
+        if min(due) > reached:
+            if fresh:
+                self._pieces.appendList([(self._marked(_WAITING, one.data),) for one in fresh])
+                self._alarm.set(min(due))
+            return
+        yield from self._take(shard, fresh, reached)
+
+    def _sorted_out(self, one: Packed, watermark: int) -> tuple[Packed | None, pa.Table | None]:
+        """Return the rows that can be matched, and dead letters for the others."""
+        if not self.stage.sorts_out(one.lowest, watermark):
+            return one, None
+        good, letters = self.stage.sorted_out(one.rows(), watermark)
+        if good.num_rows == 0:
+            return None, letters
+        return Packed.of(one.data if letters is None else to_bytes(good, TIME), TIME), letters
+
+    def _take(self, shard: int, fresh: list[Packed], watermark: int) -> Iterator[pd.DataFrame]:
         pieces = [self._opened(bytes(piece)) for (piece,) in self._pieces.get()]
-        stored = [from_bytes(content) for mark, content in pieces if mark == _WAITING]
-        tables = [_fitted(table, self.stage.rows) for table in (*stored, *fresh)]
+        waiting = [Packed.of(content, TIME) for mark, content in pieces if mark == _WAITING]
+        due = [one for one in (*waiting, *fresh) if one.lowest <= watermark]
+        later = [one for one in (*waiting, *fresh) if one.lowest > watermark]
+        tables = [_fitted(one.rows(), self.stage.rows) for one in due]
         rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
         ready = micros(rows.column(TIME)) <= watermark
-        rest = rows.filter(pa.array(~ready))
-        batches = self.stage.batches(in_order(rows.filter(pa.array(ready))))
+        if not ready.all():
+            rest = packed(rows.filter(pa.array(~ready)), TIME)
+            later += [Packed.of(data, TIME) for data in rest]
+            rows = rows.filter(pa.array(ready))
+        batches = self.stage.batches(in_order(rows))
         data, old = (
             b"".join(content for mark, content in pieces if mark == wanted)
             for wanted in (MANIFEST, KEPT)
@@ -129,11 +147,13 @@ class MatchShard(StatefulProcessor):
         elif not committed and manifest.imported:
             # Whoever has taken state over knows it, also when nothing is left of it.
             committed = dump(Manifest(manifest.touches, imported=manifest.imported))
-        self._store([*self._cut(committed), *self._packed(rest)])
+        marked = [self._marked(_WAITING, one.data) for one in later]
+        self._store([*self._cut(committed), *marked])
         soonest = room.next_time(watermark, changes)
         if self.stage.settled_by_end and kept.outline.keys:
             soonest = min(soonest, FOREVER)
-        self._wake_next(soonest, rest)
+        soonest = min([soonest, *(one.lowest for one in later)])
+        self._alarm.set(None if soonest == NO_TIME else soonest)
         if results:
             yield _frame(since_1970(pa.concat_tables(results)))
 
@@ -157,13 +177,6 @@ class MatchShard(StatefulProcessor):
         starts = range(0, len(manifest), CHUNK)
         return [self._marked(MANIFEST, manifest[at : at + CHUNK]) for at in starts]
 
-    def _packed(self, rest: pa.Table) -> list[bytes]:
-        step = max(1, rest.num_rows * CHUNK // max(1, rest.nbytes))
-        return [
-            self._marked(_WAITING, to_bytes(rest.slice(at, step)))
-            for at in range(0, rest.num_rows, step)
-        ]
-
     def _marked(self, mark: bytes, content: bytes) -> bytes:
         return mark + self.stage.shards.to_bytes(4, "little") + content
 
@@ -184,14 +197,6 @@ class MatchShard(StatefulProcessor):
             raise GroupChanged(msg, hint=f"say shards={shards}, or start with a new checkpoint")
         return mark, content
 
-    def _wake_next(self, soonest: int, rest: pa.Table) -> None:
-        lowest = int(micros(rest.column(TIME)).min()) if rest.num_rows else NO_TIME
-        lowest = min(lowest, soonest)
-        if lowest == NO_TIME:
-            self._next.clear()
-        else:
-            wake_at(self._handle, self._next, lowest)
-
 
 KEPT, _WAITING, MANIFEST = b"K", b"W", b"M"
 #: Of patterns whose states 0.1.0 numbered otherwise.
@@ -206,42 +211,6 @@ def opened_piece(piece: bytes) -> tuple[bytes, int, bytes]:
         return _OLD[mark], OLD_SHARDS, piece[1:]
     mark = KEPT if mark == _KEPT_ANEW else mark
     return mark, int.from_bytes(piece[1:5], "little"), piece[5:]
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """Rows, and the bytes that they came as, if they are still the same."""
-
-    rows: pa.Table
-    data: bytes | None = None
-
-    def bytes(self) -> bytes:
-        return to_bytes(self.rows) if self.data is None else self.data
-
-
-class _Once:
-    """A value of state that is asked for once in a shard's turn."""
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-        self.forget()
-
-    def forget(self) -> None:
-        self._known = False
-        self._value: Any = None
-
-    def get(self) -> Any:
-        if not self._known:
-            self._known, self._value = True, self._state.get()
-        return self._value
-
-    def update(self, value: tuple[Any, ...]) -> None:
-        self._state.update(value)
-        self._known, self._value = True, value
-
-    def clear(self) -> None:
-        self._state.clear()
-        self._known, self._value = True, None
 
 
 def since_1970(results: pa.Table) -> pa.Table:

@@ -20,12 +20,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain, compress, pairwise, repeat
+from itertools import chain, compress, repeat
 from operator import ne
 from typing import Any, Final, Protocol, TypeAlias
 from zoneinfo import ZoneInfo
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,22 +36,16 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
 
 from millstream.spark.daemon import settle
+from millstream.spark.io.batch_floor import announced_us, microseconds
 from millstream.spark.io.source import PLACE
+from millstream.spark.stages.alarm import Alarm
 from millstream.spark.stages.coding import decode_all, encode_all
 from millstream.spark.stages.frames import frame_of
+from millstream.spark.stages.packed import PIECE, SHARD, Packed, from_bytes, micros, packed, packing
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.spark.task_time import PYTHON, STATE, Worked, measured
 from millstream.state import ShardState, StateFiles
 from millstream.state.manifest import Stored, joined, load
-
-SHARD: Final = "__shard"
-#: So many rows are gathered before they are packed by shard.
-PACKED: Final = 1 << 17
-#: State values are stored in pieces of at most this size.
-PIECE: Final = 16 << 20
-
-#: Below every moment that Spark has, in microseconds.
-NO_WATERMARK: Final = -(1 << 62)
 
 # In Arrow's zone, not in that of `clock.EPOCH`: rows are put in order by the text of their values.
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
@@ -136,12 +129,6 @@ def _is_plain(column: pa.ChunkedArray) -> bool:
     return numbers and not column.null_count
 
 
-def micros(column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return a timestamp column as microseconds since 1970."""
-    result: np.ndarray[Any, np.dtype[np.int64]] = pc.cast(column, pa.int64()).to_numpy()
-    return result
-
-
 def in_order(rows: pa.Table, time: str) -> pa.Table:
     """Sort rows by time, then by place, or by content where they have no place."""
     if PLACE in rows.column_names:
@@ -159,10 +146,16 @@ def in_place(rows: pa.Table) -> pa.Table:
     return rows.sort_by(PLACE) if PLACE in rows.column_names else rows
 
 
-def released(rows: pa.Table, time: str, watermark: int) -> tuple[pa.Table, pa.Table]:
-    """Split rows into those that the watermark has passed, in order, and the rest."""
+def parted(pieces: list[Packed], time: str, watermark: int) -> tuple[pa.Table, list[Packed]]:
+    """Return the rows that the watermark has passed, in order, and what waits on."""
+    due = [one for one in pieces if one.lowest <= watermark]
+    rows = pa.concat_tables([one.rows() for one in due])
     ready = micros(rows.column(time)) <= watermark
-    return in_order(rows.filter(pa.array(ready)), time), rows.filter(pa.array(~ready))
+    rest = [one for one in pieces if one.lowest > watermark]
+    if not ready.all():
+        rest += [Packed.of(data, time) for data in packed(rows.filter(pa.array(~ready)), time)]
+        rows = rows.filter(pa.array(ready))
+    return in_order(rows, time), rest
 
 
 # The border to Spark
@@ -176,20 +169,24 @@ def ordered(
     output: StructType,
     shards: int,
     wait: bool,
+    prompt: bool = False,
     files: StateFiles | None = None,
     worked: Accumulator[Worked] | None = None,
 ) -> DataFrame:
     """Run `rule` over `frame`, shard by shard.
 
-    Rows come in order of arrival if they need not `wait` for the watermark. State that is large is
-    kept in `files`, if there are any. Tasks report to `worked` how long they are at it.
+    Rows come in order of arrival if they need not `wait` for the watermark. If they are `prompt`, no
+    stage above holds them back: they wait for what is announced with their batch. State that is large
+    is kept in `files`, if there are any. Tasks report to `worked` how long they are at it.
     """
     by = rule.by
     names = ", ".join(f"cast(`{name}` as string)" for name in by)
     hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
-    packed = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
-    processor = _Shard(rule, time, output.fieldNames(), wait, files, fractions(output), worked)
-    return packed.groupBy(SHARD).transformWithStateInPandas(
+    pack = packing(time if wait else None)
+    messages = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
+    columns = output.fieldNames()
+    processor = _Shard(rule, time, columns, wait, files, fractions(output), worked, prompt)
+    return messages.groupBy(SHARD).transformWithStateInPandas(
         processor,
         output,
         outputMode="append",
@@ -204,37 +201,6 @@ def fractions(output: StructType) -> dict[str, pa.DataType]:
     return {one.name: types[one.dataType] for one in output if one.dataType in types}
 
 
-def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Turn rows into Arrow messages, each of one shard and of many rows.
-
-    A message costs more than the rows of a small one.
-    """
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= PACKED:
-            yield from _packed(waiting)
-            waiting = []
-    yield from _packed(waiting)
-
-
-def _packed(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if not any(batch.num_rows for batch in batches):
-        return
-    rows = pa.Table.from_batches(batches)
-    numbers = rows.column(SHARD).to_numpy()
-    # Numbers as short as can be: those of up to 16 bits are sorted in one pass.
-    order = np.argsort(numbers.astype(np.min_scalar_type(int(numbers.max()))), kind="stable")
-    rows, numbers = rows.take(pa.array(order)), numbers[order]
-    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-    plain = rows.drop_columns([SHARD])
-    parts = [to_bytes(plain.slice(a, z - a)) for a, z in pairwise(edges)]
-    yield pa.RecordBatch.from_arrays(
-        [pa.array(numbers[edges[:-1]], pa.int32()), pa.array(parts, pa.binary())],
-        names=[SHARD, "rows"],
-    )
-
-
 @dataclass
 class _Shard(StatefulProcessor):
     """One shard: rows that wait, and the state of its keys."""
@@ -246,47 +212,55 @@ class _Shard(StatefulProcessor):
     files: StateFiles | None = None
     fractions: dict[str, pa.DataType] = field(default_factory=dict)
     worked: Accumulator[Worked] | None = None
-    _handle: Any = field(default=None, repr=False)
+    prompt: bool = False
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         settle()
-        self._handle = handle
         self._waiting = handle.getListState("waiting", "data binary")
         self._keys = handle.getListState("keys", "data binary")
-        self._next = handle.getValueState("next", "time bigint")
+        self._alarm = Alarm(handle)
 
     def handleInputRows(
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
+        fresh = [bytes(data) for frame in rows for data in frame["rows"]]
         found: Iterable[pd.DataFrame] = ()
+        self._alarm.turn()
         with measured(self.worked, STATE):
             if self.wait:
-                found = list(self._advance(int(key[0]), fresh, watermark_us(timerValues)))
+                found = list(self._advance(int(key[0]), fresh, timerValues))
             elif fresh:
-                found = list(self._take(int(key[0]), in_place(pa.concat_tables(fresh))))
+                arrived = in_place(pa.concat_tables(map(from_bytes, fresh)))
+                found = list(self._take(int(key[0]), arrived))
         yield from found
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
+        self._alarm.turn(expiredTimerInfo)
         with measured(self.worked, STATE):
-            found = list(self._advance(int(key[0]), [], watermark_us(timerValues)))
+            found = list(self._advance(int(key[0]), [], timerValues))
         yield from found
 
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _advance(self, shard: int, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
-        lowest = self._lowest(fresh)
-        if lowest is None:
+    def _advance(self, shard: int, fresh: list[bytes], timers: Any) -> Iterator[pd.DataFrame]:
+        watermark = watermark_us(timers)
+        if self.prompt:
+            watermark = max(watermark, announced_us())
+        new = [Packed.of(data, self._timed) for data in fresh]
+        known = self._alarm.moment
+        due = [*(one.lowest for one in new), *(() if known is None else (known,))]
+        if not due:
             return
-        if lowest > watermark:
-            if fresh:
-                self._waiting.appendList([(to_bytes(table),) for table in fresh])
-                wake_at(self._handle, self._next, lowest)
+        if min(due) > watermark:
+            if new:
+                self._waiting.appendList([(one.data,) for one in new])
+                self._alarm.set(min(due))
             return
-        ready, rest = released(pa.concat_tables([*self._stored(), *fresh]), self._timed, watermark)
+        before = [Packed.of(bytes(data), self._timed) for (data,) in self._waiting.get()]
+        ready, rest = parted([*before, *new], self._timed, watermark)
         self._keep(rest)
         yield from self._take(shard, ready, watermark)
 
@@ -325,26 +299,13 @@ class _Shard(StatefulProcessor):
         assert self.time is not None, "who waits has a time"
         return self.time
 
-    def _lowest(self, fresh: list[pa.Table]) -> int | None:
-        """Return the time of the first row that waits."""
-        times = [int(micros(table.column(self._timed)).min()) for table in fresh if table.num_rows]
-        stored = self._next.get()
-        return min([*times, *(stored[:1] if stored else ())], default=None)
-
-    def _stored(self) -> list[pa.Table]:
-        return [from_bytes(data) for (data,) in self._waiting.get()]
-
-    def _keep(self, rest: pa.Table) -> None:
+    def _keep(self, rest: list[Packed]) -> None:
         """Let rows wait."""
-        if rest.num_rows == 0:
+        self._alarm.set(min((one.lowest for one in rest), default=None))
+        if rest:
+            self._waiting.put([(one.data,) for one in rest])
+        else:
             self._waiting.clear()
-            self._next.clear()
-            return
-        step = max(1, rest.num_rows * PIECE // max(1, rest.nbytes))
-        self._waiting.put(
-            [(to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)]
-        )
-        wake_at(self._handle, self._next, int(micros(rest.column(self._timed)).min()))
 
 
 def _decoded(before: Mapping[bytes, Stored]) -> State:
@@ -377,49 +338,6 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def wake_at(handle: StatefulProcessorHandle, known: Any, moment: int) -> None:
-    """Let a shard's timer go off when `moment` has passed; `known` holds the last one in state."""
-    stored = known.get()
-    if stored and stored[0] == moment:
-        return
-    if stored:
-        handle.deleteTimer(timer(stored[0]))
-    known.update((moment,))
-    handle.registerTimer(timer(moment))
-
-
-def timer(moment: int) -> int:
-    """Return the timer that fires just when the watermark lets a row of `moment` go.
-
-    Timers and watermarks are whole milliseconds, so rounding up is exact: not early (a timer that
-    is set again while it fires is lost in Spark 4.3) and not late. There is no watermark before the
-    first millisecond of 1970 is over, whatever lies before it.
-    """
-    return max(-(-moment // 1000), 1)
-
-
 def watermark_us(timers: Any) -> int:
-    """Return the watermark of a batch; before every moment while there is none.
-
-    Spark says 0 then, and never when there is one: a row at or before 1970 is not behind it.
-    """
-    found = int(timers.getCurrentWatermarkInMs())
-    return found * 1000 if found > 0 else NO_WATERMARK
-
-
-def to_bytes(table: pa.Table) -> bytes:
-    """Return rows as an Arrow stream, compressed.
-
-    On its way through Spark and its state a byte costs more than compressing it.
-    """
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(
-        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
-    ) as writer:
-        writer.write_table(table.combine_chunks())
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def from_bytes(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(pa.py_buffer(bytes(data))).read_all()
+    """Return the watermark of a batch; before every moment while there is none."""
+    return microseconds(int(timers.getCurrentWatermarkInMs()))

@@ -8,17 +8,15 @@ batch that is run again does the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from millstream.spark.stages.ordered import SHARD
+from millstream.spark.stages.packed import SHARD, Packing
 from millstream.state import StateFiles
 from millstream.state.importing import Imported, imported
-
-Packing = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: In so many batches, the first of which may have no rows to be packed.
 _BATCHES: Final = 2
