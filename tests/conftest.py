@@ -94,8 +94,10 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name tests that take long, and end those that hang: in the processes that run them."""
+    from support import once
     from support.overdue import Backstop, Overdue
 
+    once.share()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Overdue(config), "overdue")
         compile_modules()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -115,4 +116,9 @@ def _loaded(file: str) -> Any:
 def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(name)
+    return _whole()
+
+
+@cache
+def _whole() -> typer.Typer:
     return commands({*COMMANDS, *GROUPS})
