@@ -94,7 +94,8 @@ def run_tests(folder: Path, text: str) -> str:
         f"[pytest]\npythonpath = {ROOT / 'tests'}\n{settings}markers =\n    process: real ones\n"
     )
     (folder / "test_it.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(folder)]
+    without = ["-p", "no:cacheprovider", "-p", "no:schemathesis"]  # the latter takes long to load
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", *without, str(folder)]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
     } | {"CI": "true"}
