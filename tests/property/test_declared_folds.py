@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.flow.declared import DeclaredFold, DeclaredStep
+from millstream.spark.io.packed import to_bytes
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.declared_fold import DeclaredFolding
 from millstream.spark.stages.fold import Folding
 from millstream.spark.stages.ordered import Rule, _Shard
-from millstream.spark.stages.packed import to_bytes
 from millstream.state import StateFiles
 from millstream.storage import Folder
 from property.test_ordered import Handle, Times

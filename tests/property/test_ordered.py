@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.journal import journal_at
+from millstream.spark.io.packed import Packed, to_bytes
 from millstream.spark.io.source import PLACE
+from millstream.spark.stages import ordered
 from millstream.spark.stages.coding import decode
 from millstream.spark.stages.distinct import Keeping
 from millstream.spark.stages.fold import Folding
-from millstream.spark.stages import ordered
 from millstream.spark.stages.ordered import _Shard
-from millstream.spark.stages.packed import Packed, to_bytes
 from millstream.state import StateFiles
 from millstream.state.manifest import joined, load
 from millstream.storage import Folder

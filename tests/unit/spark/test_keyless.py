@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from millstream.journal.kinds.files.dead import dead_counts, dead_folder
 from millstream.journal.kinds.files.reader import Reader
+from millstream.spark.io.packed import SHARD, from_bytes
 from millstream.spark.io.source import PLACE, POSITION_BITS
 from millstream.spark.stages.keyless import RECORD, Keyless
-from millstream.spark.stages.packed import SHARD, from_bytes
 
 
 def batch(*rows: tuple[int, str | None]) -> pa.RecordBatch:

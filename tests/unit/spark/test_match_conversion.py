@@ -16,9 +16,9 @@ from millstream.patterns.batches import Batch
 from millstream.patterns.compile import compile_pattern
 from millstream.patterns.events import met, micros
 from millstream.patterns.matcher import Matcher, matcher
+from millstream.spark.io.packed import to_bytes
 from millstream.spark.stages.match_rows import KEY, TIME
 from millstream.spark.stages.match_state import MatchShard
-from millstream.spark.stages.packed import to_bytes
 from millstream.state import StateFiles
 from millstream.state.manifest import load
 from millstream.storage import Folder

@@ -17,11 +17,11 @@ import millstream as ms
 from millstream.errors import GroupChanged
 from millstream.patterns.compile import compile_pattern
 from millstream.spark import match
+from millstream.spark.io.packed import SHARD, from_bytes, packing
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages import match_state
 from millstream.spark.stages.match_rows import KEY, ORDER, TIME, in_order
 from millstream.spark.stages.match_state import OLD_SHARDS, MatchShard
-from millstream.spark.stages.packed import SHARD, from_bytes, packing
 
 MOMENT = pa.timestamp("us", "UTC")
 

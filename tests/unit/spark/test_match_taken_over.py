@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark import TaskContext
 
+from millstream.spark.io.packed import SHARD, packing
 from millstream.spark.stages import waking
 from millstream.spark.stages.match_state import MatchShard
-from millstream.spark.stages.packed import SHARD, packing
 from millstream.state import StateFiles
 from millstream.state.carrying import carry_as_it_is, decide_carried, promise
 from millstream.state.manifest import load

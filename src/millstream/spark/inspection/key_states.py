@@ -27,9 +27,9 @@ from millstream.journal.plain import rows_of
 from millstream.spark.inspection.columns import Layout, layout_of, merged, to_table
 from millstream.spark.inspection.opened import Opened
 from millstream.spark.inspection.state_files import stage_operator
+from millstream.spark.io.packed import SHARD
 from millstream.spark.session.session import FORMAT
 from millstream.spark.stages.coding import decode
-from millstream.spark.stages.packed import SHARD
 from millstream.state import StateFiles, entries
 from millstream.state.importing import current, imported
 from millstream.state.manifest import joined

@@ -45,6 +45,8 @@ from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import Numbers, fitted, flags, narrowed, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
 from millstream.spark.io.late import Judge
+from millstream.spark.io.packed import GATHERED
+from millstream.spark.io.shard_rows import Shards, message_schema, messages
 from millstream.spark.io.unseen import expected_here
 from millstream.spark.served.place import ServedPlace, read_place
 from millstream.switch.cut import CutColumn, Part, handed_out, passed, promised_floor
@@ -96,6 +98,8 @@ class ReadSettings(msgspec.Struct, frozen=True):
     served: str | None = None
     #: The driver's, in the job's log; None: there is none.
     generation: int | None = None
+    #: The shards for which rows are packed; None: they are handed out one by one.
+    shards: Shards | None = None
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -317,8 +321,14 @@ class JournalStreamReader(DataSourceStreamReader):
         assert isinstance(partition, Range)
         settle()
         schema = _arrow_schema(self.settings, partition)
-        for parts in _chunks(_kept(self.settings, partition)):
-            yield _joined(parts, schema)
+        rows, shards = _kept(self.settings, partition), self.settings.shards
+        if shards is None:
+            yield from (_joined(parts, schema) for parts in _chunks(rows, CHUNK))
+        else:
+            plain = schema.remove(schema.get_field_index(MARKER))
+            schema = message_schema(str(self.settings.time), MARKER)
+            for parts in _chunks(rows, GATHERED):
+                yield messages(_joined(parts, plain), shards, schema)
         if partition.marker is not None:
             yield marker(schema, self.settings, partition.marker)
 
@@ -506,14 +516,14 @@ def place_of(place: int | None, record: str) -> tuple[int, int]:
     return place >> POSITION_BITS, place & ((1 << POSITION_BITS) - 1)
 
 
-def _chunks(parts: Iterator[_Part]) -> Iterator[list[_Part]]:
+def _chunks(parts: Iterator[_Part], most: int) -> Iterator[list[_Part]]:
     """Gather small batches: each one costs both sides of the pipe some 100 us."""
     pending: list[_Part] = []
     rows = size = 0
     for part in parts:
         more, bytes_more = part.batch.num_rows, part.batch.get_total_buffer_size()
         # Columns of text are joined with 32-bit offsets: they must not grow beyond those.
-        if pending and (rows + more > CHUNK or size + bytes_more > CHUNK_BYTES):
+        if pending and (rows + more > most or size + bytes_more > CHUNK_BYTES):
             yield pending
             pending, rows, size = [], 0, 0
         pending.append(part)

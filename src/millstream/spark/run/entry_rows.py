@@ -13,6 +13,7 @@ from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
 from millstream.journal import journal_at
 from millstream.spark.io.checkpoint import Logged
+from millstream.spark.io.shard_rows import message_fields
 from millstream.spark.io.sink import Input
 from millstream.spark.io.source import MARKER, ReadSettings, padded
 from millstream.spark.stages.columns import place_field
@@ -38,6 +39,21 @@ def entry_rows(spark: SparkSession, settings: ReadSettings, whole: StructType) -
         *(_filled(column, whole, parts.get(column)) for column in frame.columns),
         *(F.lit(None).cast(field.dataType).alias(field.name) for field in unread),
     )
+
+
+def packed_rows(spark: SparkSession, settings: ReadSettings, whole: StructType) -> DataFrame:
+    """Return all columns, packed for the shards that the settings name, and markers beside them."""
+    assert settings.time is not None
+    assert settings.shards is not None
+    fields = StructType([StructField(one.name, one.dataType) for one in whole.fields])
+    if settings.place is not None:
+        fields = fields.add(place_field())
+    rows, messages = (
+        json.dumps(one.jsonValue()) for one in (fields, message_fields(settings.time, MARKER))
+    )
+    shards = structs.replace(settings.shards, schema=rows)
+    option = msgspec.json.encode(structs.replace(settings, schema=messages, shards=shards))
+    return spark.readStream.format("millstream").option("settings", option.decode()).load()
 
 
 def _part(kind: DataType, names: Sequence[str] | None) -> DataType:

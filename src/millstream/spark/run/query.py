@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.clock import MICROSECOND
@@ -18,14 +20,16 @@ from millstream.flow.flow import Flow
 from millstream.flow.stages import EntryPoint, Written
 from millstream.journal import journal_at
 from millstream.journal.align import FOREVER_US
+from millstream.journal.partitioning import placeable
 from millstream.plan.groups import Group, journal_read
 from millstream.spark.batch_clock import Spending
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Control
 from millstream.spark.io.moved import settle_in
+from millstream.spark.io.shard_rows import Shards
 from millstream.spark.io.sink import GroupSink, Input
 from millstream.spark.io.source import ReadSettings, padded, watermark_ms
-from millstream.spark.run.entry_rows import entry_rows, lag
+from millstream.spark.run.entry_rows import entry_rows, lag, packed_rows
 from millstream.spark.run.failure import failed_on_a_row
 from millstream.spark.run.stores import check_seen, store_settings
 from millstream.spark.served.serving import serving
@@ -146,6 +150,7 @@ class GroupQuery:
             careful=self.careful,
             tasks=tasks or self.sink.clock.tasks,
             known=known,
+            packed=self._packed,
         )
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:
@@ -336,6 +341,19 @@ class GroupQuery:
         parts = {} if self.careful else self.analysis.fields[self.group.name, name]
         return self.read(name, columns, self.checkpoint.location, parts)
 
+    def _packed(self, name: str, by: tuple[str, ...], shards: int) -> DataFrame | None:
+        """Return the rows of an entry point packed for the shards of a stage, if they can be."""
+        whole = entry_schema(self.flow, name, self.analysis.schemas)
+        readers = [one for one in self.group.stages if name in self.flow.stages[one].inputs]
+        unread = set(whole.fieldNames()) - set(self.analysis.columns[self.group.name, name])
+        if len(readers) > 1 or unread or len(by) != 1 or self.flow.stream(name).time is None:
+            return None
+        if not placeable(to_arrow_type(whole[by[0]].dataType, timezone="UTC")):
+            return None
+        settings = self._settings(name, tuple(whole.fieldNames()), self.checkpoint.location, {})
+        packed = structs.replace(settings, shards=Shards(by[0], shards, ""))
+        return packed_rows(self.spark, packed, whole)
+
     def read(
         self, name: str, columns: tuple[str, ...], control: Path, parts: Fields | None = None
     ) -> DataFrame:
@@ -347,17 +365,23 @@ class GroupQuery:
             control: The checkpoint under whose name its source finds orders.
             parts: The fields of columns that are read, where these are not all.
         """
+        settings = self._settings(name, columns, control, parts or {})
+        whole = entry_schema(self.flow, name, self.analysis.schemas)
+        return entry_rows(self.spark, settings, whole)
+
+    def _settings(
+        self, name: str, columns: tuple[str, ...], control: Path, parts: Fields
+    ) -> ReadSettings:
         stream, source = (
             self.flow.stream(name),
             self.sink.inputs[journal_read(self.flow.stages[name])],
         )
-        whole = entry_schema(self.flow, name, self.analysis.schemas)
         placed = self.careful or needs_place(self.flow, self.group)
-        settings = ReadSettings(
+        return ReadSettings(
             journal=source.name,
             path=str(source.path),
             columns=columns,
-            fields=parts or {},
+            fields=parts,
             schema="",
             time=stream.time,
             lateness=source.lateness,
@@ -370,7 +394,6 @@ class GroupQuery:
             served=self._served(source.path),
             generation=None if self.sink.log is None else self.sink.log.generation,
         )
-        return entry_rows(self.spark, settings, whole)
 
 
 def inputs_of(flow: Flow, group: Group, where: Callable[[str], Path]) -> dict[str, Input]:

@@ -36,7 +36,7 @@ from millstream.spark.session.ending import ending
 from millstream.spark.session.session import cores
 from millstream.spark.stages.analyse import entry_schema
 from millstream.spark.stages.composed import Branch, branch_of, composed
-from millstream.spark.stages.entry import timed
+from millstream.spark.stages.marked_rows import timed
 from millstream.spark.task_time import TaskReports
 from millstream.switch.starts import HIDDEN_START
 

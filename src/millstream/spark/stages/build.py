@@ -17,6 +17,7 @@ from millstream.plan.groups import entry_above
 from millstream.spark.served.borrowed import Letters, letters_for
 from millstream.spark.stages.columns import marked, unmarked
 from millstream.spark.stages.kind import kind_of
+from millstream.spark.stages.marked_rows import unpacked
 from millstream.spark.stages.refused import Sieve, sifted
 from millstream.spark.task_time import TaskReports, Worked
 from millstream.state import StateFiles
@@ -26,6 +27,8 @@ from millstream.storage import Storage
 
 #: Gives the raw rows of an entry point (a source, or a journal of this flow), markers included.
 Entry = Callable[[str], DataFrame]
+#: Gives them packed for the shards of a stage, by its key and their number; None if that cannot be.
+PackedEntry = Callable[[str, tuple[str, ...], int], DataFrame | None]
 
 
 class Builder:
@@ -42,6 +45,7 @@ class Builder:
         careful: Whether to look for rows on which expressions fail, and keep them from stages.
         tasks: What tasks report to.
         known: Stages that are built already.
+        packed: What hands out rows packed for the shards of a stage.
     """
 
     def __init__(
@@ -56,7 +60,9 @@ class Builder:
         careful: bool = False,
         tasks: TaskReports | None = None,
         known: Mapping[str, DataFrame] | None = None,
+        packed: PackedEntry = lambda *_: None,
     ) -> None:
+        self._packed = packed
         self.tasks = tasks
         self.spark = spark
         self.flow = flow
@@ -95,6 +101,16 @@ class Builder:
         if time is None:
             raise InternalError(f'stage "{name}" needs a time column and has none')
         return time
+
+    def messages(self, name: str, by: tuple[str, ...], shards: int) -> DataFrame | None:
+        """Return the rows of an entry point as messages to the shards of a stage that reads it.
+
+        None if the rows must be looked at on their way.
+        """
+        if not isinstance(self.flow.stages[name], EntryPoint):
+            return None
+        found = self._packed(name, by, shards)
+        return None if found is None else unpacked(found, name, self.time(name))
 
     def prompt(self, name: str) -> bool:
         """Tell whether a stream's rows come in the batch in which sources hand them out.

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from millstream.flow.declared import REAL, DeclaredFold
+from millstream.spark.io.packed import micros
 from millstream.spark.stages import scans
 from millstream.spark.stages.fold import Folding
 from millstream.spark.stages.ordered import Results, State, values
-from millstream.spark.stages.packed import micros
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.spark.stages.scans import Flags, Numbers, Places, Segments
 from millstream.state import NO_TIME

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from millstream.clock import MICROSECOND
+from millstream.spark.io.packed import micros
 from millstream.spark.stages.coding import decode
 from millstream.spark.stages.kind import SparkKind
 from millstream.spark.stages.ordered import State, ordered
-from millstream.spark.stages.packed import micros
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.spark.stages.spacing import spaced
 
@@ -27,17 +27,7 @@ def build(stage: Distinct, builder: Builder) -> DataFrame:
     frame, time = builder.frame(stage.input), builder.time(stage.input)
     rule = Keeping(stage.by, time, stage.within // MICROSECOND)
     fields = [StructField(field.name, field.dataType) for field in frame.schema.fields]
-    return ordered(
-        frame,
-        rule,
-        time=time,
-        output=StructType(fields),
-        shards=stage.shards,
-        wait=True,
-        prompt=builder.prompt(stage.input),
-        files=builder.state_files(stage),
-        worked=builder.worked,
-    )
+    return ordered(stage, builder, rule, time=time, output=StructType(fields), wait=True)
 
 
 KIND = SparkKind(build, ordered=True, own_state=True)

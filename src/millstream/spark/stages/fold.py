@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from millstream.clock import MICROSECOND
 from millstream.errors import RunError
 from millstream.flow.kept import Kept, conformed
+from millstream.spark.io.packed import micros
 from millstream.spark.io.source import PLACE
 from millstream.spark.served.borrowed import Letters
 from millstream.spark.stages.coding import decode, encode
@@ -26,7 +27,6 @@ from millstream.spark.stages.ordered import (
     dictionaries,
     ordered,
 )
-from millstream.spark.stages.packed import micros
 from millstream.spark.stages.refused import refuse
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.state import NO_TIME
@@ -45,23 +45,14 @@ def build(stage: Fold, builder: Builder) -> DataFrame:
     names = frozenset(output.fieldNames())
     letters = builder.letters(stage) if stage.on_error == "dead" else None
     keep = None if stage.keep is None else stage.keep // MICROSECOND
-    rule = Folding(
+    folding = Folding(
         *(stage.name, stage.by, stage.step, stage.initial, names, time, letters),
         keep=keep,
         in_order=wait,
         states=kept(stage.states),
     )
-    return ordered(
-        builder.frame(stage.input),
-        _declared(stage, rule) if stage.folds else rule,
-        time=time,
-        output=output,
-        shards=stage.shards,
-        wait=wait,
-        prompt=builder.prompt(stage.input),
-        files=builder.state_files(stage),
-        worked=builder.worked,
-    )
+    rule: Rule = _declared(stage, folding) if stage.folds else folding
+    return ordered(stage, builder, rule, time=time, output=output, wait=wait)
 
 
 def _declared(stage: Fold, plain: Folding) -> Rule:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.journal import DeadLetter
+from millstream.spark.io.packed import packing
 from millstream.spark.io.source import PLACE, place_of
 from millstream.spark.served.borrowed import Letters, put_letters
-from millstream.spark.stages.packed import packing
 
 #: Such a row as JSON; missing in all others.
 RECORD: Final = "__record"

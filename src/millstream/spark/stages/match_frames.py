@@ -28,6 +28,7 @@ from millstream.flow.schema import Field, Schema
 from millstream.flow.stages import SHARDS
 from millstream.patterns.ordering import Ordering
 from millstream.patterns.recipe import DEAD_LETTER, EVENT, PATTERN, TIMED_OUT, Recipe, piece_type
+from millstream.spark.io.packed import SHARD, Packing, packing
 from millstream.spark.io.source import PLACE
 from millstream.spark.session.session import ROCKSDB
 from millstream.spark.stages.columns import WATERMARK, delay, marked
@@ -48,7 +49,6 @@ from millstream.spark.stages.match_rows import (
     whole,
 )
 from millstream.spark.stages.match_state import MatchShard
-from millstream.spark.stages.packed import SHARD, Packing, packing
 from millstream.spark.stages.waking import waking
 from millstream.spark.task_time import Worked
 from millstream.state import StateFiles

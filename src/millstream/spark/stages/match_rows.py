@@ -20,8 +20,8 @@ from millstream.patterns.outputs import Piece
 from millstream.patterns.recipe import PatternPlan, Recipe
 from millstream.patterns.results import compute
 from millstream.patterns.starts import numbered, placed, vain
+from millstream.spark.io.packed import SHARD
 from millstream.spark.io.source import PLACE
-from millstream.spark.stages.packed import SHARD
 
 KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
 STARTED, DEAD, JSON = "__started", "__dead", "__json"

@@ -25,13 +25,13 @@ from millstream.patterns.automaton import FOREVER
 from millstream.patterns.events import micros
 from millstream.patterns.matcher import Kept
 from millstream.spark.io.batch_floor import announced_us
+from millstream.spark.io.packed import PIECE as CHUNK
+from millstream.spark.io.packed import Packed, packed, to_bytes
 from millstream.spark.stages.alarm import Alarm
 from millstream.spark.stages.frames import frame_of
 from millstream.spark.stages.match_pieces import Pieces
 from millstream.spark.stages.match_rows import TIME, ShardMatcher, in_order
 from millstream.spark.stages.ordered import watermark_us
-from millstream.spark.stages.packed import PIECE as CHUNK
-from millstream.spark.stages.packed import Packed, packed, to_bytes
 from millstream.spark.task_time import MATCHING, STATE, Worked, measured
 from millstream.state import NO_TIME, ShardState, StateFiles
 from millstream.state.manifest import Manifest, dump, load

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, compress, repeat
 from operator import ne
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from zoneinfo import ZoneInfo
 
 import pandas as pd
@@ -37,15 +37,19 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
 
 from millstream.spark.daemon import settle
 from millstream.spark.io.batch_floor import announced_us, microseconds
+from millstream.spark.io.packed import PIECE, SHARD, Packed, from_bytes, micros, packed, packing
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.alarm import Alarm
 from millstream.spark.stages.coding import decode_all, encode_all
 from millstream.spark.stages.frames import frame_of
-from millstream.spark.stages.packed import PIECE, SHARD, Packed, from_bytes, micros, packed, packing
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.spark.task_time import PYTHON, STATE, Worked, measured
 from millstream.state import ShardState, StateFiles
 from millstream.state.manifest import Stored, joined, load
+
+if TYPE_CHECKING:  # not wanted in executors, which import this
+    from millstream.flow.stages import Distinct, Fold
+    from millstream.spark.stages.build import Builder
 
 # In Arrow's zone, not in that of `clock.EPOCH`: rows are put in order by the text of their values.
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
@@ -149,7 +153,8 @@ def in_place(rows: pa.Table) -> pa.Table:
 def parted(pieces: list[Packed], time: str, watermark: int) -> tuple[pa.Table, list[Packed]]:
     """Return the rows that the watermark has passed, in order, and what waits on."""
     due = [one for one in pieces if one.lowest <= watermark]
-    rows = pa.concat_tables([one.rows() for one in due])
+    # Earlier releases packed them with other columns that may be null.
+    rows = pa.concat_tables([one.rows() for one in due], promote_options="default")
     ready = micros(rows.column(time)) <= watermark
     rest = [one for one in pieces if one.lowest > watermark]
     if not ready.all():
@@ -162,30 +167,32 @@ def parted(pieces: list[Packed], time: str, watermark: int) -> tuple[pa.Table, l
 
 
 def ordered(
-    frame: DataFrame,
+    stage: Fold | Distinct,
+    builder: Builder,
     rule: Rule,
     *,
     time: str | None,
     output: StructType,
-    shards: int,
     wait: bool,
-    prompt: bool = False,
-    files: StateFiles | None = None,
-    worked: Accumulator[Worked] | None = None,
 ) -> DataFrame:
-    """Run `rule` over `frame`, shard by shard.
+    """Run `rule` over the rows of a stage's input, shard by shard.
 
-    Rows come in order of arrival if they need not `wait` for the watermark. If they are `prompt`, no
-    stage above holds them back: they wait for what is announced with their batch. State that is large
-    is kept in `files`, if there are any. Tasks report to `worked` how long they are at it.
+    Rows come in order of arrival if they need not `wait` for the watermark.
     """
-    by = rule.by
-    names = ", ".join(f"cast(`{name}` as string)" for name in by)
-    hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
-    pack = packing(time if wait else None)
-    messages = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
-    columns = output.fieldNames()
-    processor = _Shard(rule, time, columns, wait, files, fractions(output), worked, prompt)
+    messages = builder.messages(stage.input, rule.by, stage.shards) if wait else None
+    if messages is None:
+        frame = builder.frame(stage.input)
+        messages = _messages(frame, rule.by, stage.shards, time if wait else None)
+    processor = _Shard(
+        rule,
+        time,
+        output.fieldNames(),
+        wait,
+        builder.state_files(stage),
+        fractions(output),
+        builder.worked,
+        prompt=builder.prompt(stage.input),
+    )
     return messages.groupBy(SHARD).transformWithStateInPandas(
         processor,
         output,
@@ -193,6 +200,13 @@ def ordered(
         timeMode="none" if time is None else "eventTime",
         eventTimeColumnName=time or "",
     )
+
+
+def _messages(frame: DataFrame, by: tuple[str, ...], shards: int, time: str | None) -> DataFrame:
+    """Return rows as messages to their shards."""
+    names = ", ".join(f"cast(`{name}` as string)" for name in by)
+    hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
+    return frame.withColumn(SHARD, hashed).mapInArrow(packing(time), f"{SHARD} int, rows binary")
 
 
 def fractions(output: StructType) -> dict[str, pa.DataType]:
@@ -212,6 +226,7 @@ class _Shard(StatefulProcessor):
     files: StateFiles | None = None
     fractions: dict[str, pa.DataType] = field(default_factory=dict)
     worked: Accumulator[Worked] | None = None
+    #: No stage above holds rows back: they wait for what is announced with their batch.
     prompt: bool = False
 
     def init(self, handle: StatefulProcessorHandle) -> None:

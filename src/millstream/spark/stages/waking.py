@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark import TaskContext
 
-from millstream.spark.stages.packed import SHARD, Packing
+from millstream.spark.io.packed import SHARD, Packing
 from millstream.state import StateFiles
 from millstream.state.importing import Imported, imported
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from millstream.journal.partitioning import split
 
 SHARD: Final = "__shard"
 #: So many rows are gathered before they are packed by shard.
@@ -32,33 +33,33 @@ def micros(column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, np.dtype[np.in
 
 
 def packing(time: str | None) -> Packing:
-    """Return what turns rows into messages, each of one shard and of many rows."""
+    """Return what turns rows that have the number of their shard into messages.
+
+    Each is of one shard and of many rows.
+    """
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting: list[pa.RecordBatch] = []
         for batch in batches:
             waiting.append(batch)
             if sum(one.num_rows for one in waiting) >= GATHERED:
-                yield from _by_shard(waiting, time)
+                yield from _messages(waiting, time)
                 waiting = []
-        yield from _by_shard(waiting, time)
+        yield from _messages(waiting, time)
 
     return pack
 
 
-def _by_shard(batches: list[pa.RecordBatch], time: str | None) -> Iterator[pa.RecordBatch]:
+def _messages(batches: list[pa.RecordBatch], time: str | None) -> Iterator[pa.RecordBatch]:
     if not any(batch.num_rows for batch in batches):
         return
-    rows = pa.Table.from_batches(batches)
-    numbers = rows.column(SHARD).to_numpy()
-    # Numbers as short as can be: those of up to 16 bits are sorted in one pass.
-    order = np.argsort(numbers.astype(np.min_scalar_type(int(numbers.max()))), kind="stable")
-    rows, numbers = rows.take(pa.array(order)), numbers[order]
-    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-    plain = rows.drop_columns([SHARD])
-    parts = [to_bytes(plain.slice(a, z - a), time) for a, z in pairwise(edges)]
+    (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    found = list(split(rows.drop_columns([SHARD]), rows.column(SHARD).to_numpy()))
     yield pa.RecordBatch.from_arrays(
-        [pa.array(numbers[edges[:-1]], pa.int32()), pa.array(parts, pa.binary())],
+        [
+            pa.array([shard for shard, _, _ in found], pa.int32()),
+            pa.array([to_bytes(own, time) for _, _, own in found], pa.binary()),
+        ],
         names=[SHARD, "rows"],
     )
 
@@ -90,19 +91,19 @@ def packed(rows: pa.Table, time: str) -> list[bytes]:
     return [to_bytes(rows.slice(at, step), time) for at in range(0, rows.num_rows, step)]
 
 
-def to_bytes(rows: pa.Table, time: str | None = None) -> bytes:
+def to_bytes(rows: pa.Table | pa.RecordBatch, time: str | None = None) -> bytes:
     """Return rows as an Arrow stream, compressed; with `time`, it says when the first of them is due.
 
     On its way through Spark and its state a byte costs more than compressing it.
     """
-    rows = rows.combine_chunks()
+    schema = rows.schema
     if time is not None and rows.num_rows:
-        rows = rows.replace_schema_metadata({_LOWEST: str(_lowest(rows, time))})
+        schema = schema.with_metadata({_LOWEST: str(_lowest(rows, time))})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(
-        sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
+        sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
     ) as writer:
-        writer.write_table(rows)
+        writer.write(rows.combine_chunks() if isinstance(rows, pa.Table) else rows)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -111,5 +112,5 @@ def from_bytes(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all().replace_schema_metadata()
 
 
-def _lowest(rows: pa.Table, time: str) -> int:
+def _lowest(rows: pa.Table | pa.RecordBatch, time: str) -> int:
     return int(micros(rows.column(time)).min())
