@@ -2,9 +2,11 @@
 
 Keys are spread over shards by the stable hash, and one shard is one key for
 Spark: a call for state costs a millisecond, so it must not be paid per key.
-Rows are packed per shard as Arrow data before the shuffle, wait in the shard's
-state until the watermark has passed them, and are then taken in (time, place)
-order. What comes out is therefore independent of batch boundaries. `place` is
+Rows are packed per shard as Arrow data before the shuffle, by the source itself
+where nothing stands between. They are taken in (time, place) order once all rows
+up to theirs have come: the watermark tells that a batch later, what is announced
+with a batch (`io/batch_floor.py`) tells it at once. Rows for which that is too early wait in
+the shard's state. What comes out is therefore independent of batch boundaries. `place` is
 (input, partition, position) where the rows still carry it; rows that lost it in
 an `apply` or `sql` are put in order of their content, which is as repeatable.
 
