@@ -88,6 +88,7 @@ function Cluster({ loads, own }: { loads: Record<string, EngineLoad>; own: strin
 function TaskTable({ tasks }: { tasks: Tasks["tasks"] }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="tasks">
+      <h3>Which engine runs which job</h3>
       <Table class="small">
         <thead>
           <tr>

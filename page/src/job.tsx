@@ -1,5 +1,5 @@
 // One job: how it does, and the tabs of its pages.
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import routes from "routes";
 import { type Pulse, jobPath } from "./api";
 import { duration, perSecond, rows, seconds } from "./format";
@@ -12,6 +12,13 @@ const tabs = () => routes.filter((one) => one.kind === "job").filter((one) => sh
 
 export function JobPage({ name, part, rest }: { name: string; part: string; rest: string[] }) {
   const pulse = live.jobs.value.get(name);
+  const nav = useRef<HTMLElement>(null);
+  const there = pulse !== undefined;
+  useLayoutEffect(() => {
+    // Not all tabs are in sight on a phone: the one that is shown must be.
+    const tab = nav.current?.querySelector<HTMLElement>("[aria-current]");
+    if (tab) nav.current!.scrollLeft = tab.offsetLeft - nav.current!.offsetLeft - (nav.current!.clientWidth - tab.offsetWidth) / 2;
+  }, [part, there]);
   if (live.engine.value === null) return <Empty title="Asking the engine …" />;
   if (!pulse)
     return (
@@ -26,7 +33,7 @@ export function JobPage({ name, part, rest }: { name: string; part: string; rest
   return (
     <>
       <Head pulse={pulse} />
-      <nav class="tabs" aria-label="parts of the job">
+      <nav class="tabs" aria-label="parts of the job" ref={nav}>
         {all.map((one, at) => (
           <a
             key={one.part}

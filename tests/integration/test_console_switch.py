@@ -230,3 +230,20 @@ def test_a_plan_with_hostile_words_is_shown_as_it_is(page: Page, served: Served)
     assert page.locator("img[src=x]").count() == 0
     assert violations(page) == []
     assert fits_a_phone(page)
+
+
+def test_on_a_phone_the_tab_is_in_sight_rows_are_cards_and_nothing_is_cut_off(
+    page: Page, served: Served
+) -> None:
+    served.engine.planner = None
+    served.engine.switch("f", SwitchRequest(package=b"good"))
+    served.engine.reported("f", SwitchProgress("2", "overlapping", 1_000_000, 35.0))
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{served.server.url}/jobs/f/versions")
+    expect(page.get_by_role("link", name="Versions")).to_be_in_viewport(ratio=1)
+    cell = page.locator("table.cards td").first
+    expect(cell).to_have_attribute("data-label", "Flow")
+    expect(page.locator("table.cards td").last).to_be_in_viewport(ratio=1)
+    page.goto(served.server.url)
+    expect(page.get_by_text("switch: overlapping")).to_be_in_viewport(ratio=1)
+    assert fits_a_phone(page)

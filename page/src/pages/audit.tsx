@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { type AuditEntry } from "../api";
 import { clock } from "../format";
 import * as live from "../live";
-import { Empty, Failure, useLoaded } from "../parts";
+import { Empty, Failure, Table, useLoaded } from "../parts";
 import { mainRoute } from "../route";
 
 export default mainRoute({
@@ -40,7 +40,7 @@ function Audit() {
           </form>
           {shown.length === 0 && <Empty title="No entry of the newest 500 has this text." />}
           <div class="scroll" tabIndex={0} role="region" aria-label="audit log">
-            <table class="wide">
+            <Table class="wide">
               <thead>
                 <tr>
                   <th scope="col">When</th>
@@ -67,7 +67,7 @@ function Audit() {
                   </tr>
                 ))}
               </tbody>
-            </table>
+            </Table>
           </div>
         </>
       )}

@@ -5,7 +5,7 @@ import { CAUSES, Causes, HUES } from "../causes";
 import { Chosen } from "../chosen";
 import { bytes, duration, perSecond, rows } from "../format";
 import { Graph } from "../graph";
-import { Empty, Failure, useLoaded } from "../parts";
+import { Empty, Failure, Table, useLoaded } from "../parts";
 import { type Line, Marks, Plot } from "../plot";
 import { jobRoute } from "../route";
 import { Send } from "../send";
@@ -104,7 +104,7 @@ function Inboxes({ pulse }: { pulse: Pulse }) {
   return (
     <section>
       <h2>Sources</h2>
-      <table class="small">
+      <Table class="small">
         <thead>
           <tr>
             <th scope="col">Source</th>
@@ -127,7 +127,7 @@ function Inboxes({ pulse }: { pulse: Pulse }) {
             </tr>
           ))}
         </tbody>
-      </table>
+      </Table>
     </section>
   );
 }

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { type Journal, type JournalDetail, type JournalRows, download, get, jobPath } from "../api";
 import { bytes, clock, rows } from "../format";
-import { Empty, Failure, Json, useAttempt, useLoaded } from "../parts";
+import { Empty, Failure, Json, Table, useAttempt, useLoaded } from "../parts";
 import { jobRoute } from "../route";
 
 export default jobRoute({
@@ -30,7 +30,7 @@ function All({ job }: { job: string }) {
       </Empty>
     );
   return (
-    <table class="wide">
+    <Table class="wide">
       <thead>
         <tr>
           <th scope="col">Journal</th>
@@ -61,7 +61,7 @@ function All({ job }: { job: string }) {
           </tr>
         ))}
       </tbody>
-    </table>
+    </Table>
   );
 }
 
@@ -82,7 +82,7 @@ function One({ job, name }: { job: string; name: string }) {
         Journal {name} <span class="soft">written by {found.value.written_by}</span>
       </h2>
       <div class="scroll">
-        <table class="wide">
+        <Table class="wide">
           <thead>
             <tr>
               <th scope="col" class="number">Partition</th>
@@ -115,7 +115,7 @@ function One({ job, name }: { job: string; name: string }) {
               </tr>
             ))}
           </tbody>
-        </table>
+        </Table>
       </div>
       {senders.size > 0 && (
         <p class="soft">

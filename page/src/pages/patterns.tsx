@@ -6,7 +6,7 @@ import * as live from "../live";
 import { newest } from "../newest";
 import { Automaton } from "../patterns/automaton";
 import { type Match, matchesOf, Timeline } from "../patterns/timeline";
-import { Empty, Failure, Json, useLoaded, useRepeated } from "../parts";
+import { Empty, Failure, Json, Table, useLoaded, useRepeated } from "../parts";
 import { jobRoute } from "../route";
 
 export default jobRoute({
@@ -60,7 +60,7 @@ function One({ job, it }: { job: string; it: PatternRuns }) {
         <details>
           <summary>Runs that wait longest, by key</summary>
           <div class="scroll" tabIndex={0} role="region" aria-label={`live runs of ${it.pattern}`}>
-            <table class="small">
+            <Table class="small">
               <thead>
                 <tr>
                   <th scope="col">Key</th>
@@ -83,7 +83,7 @@ function One({ job, it }: { job: string; it: PatternRuns }) {
                   </tr>
                 ))}
               </tbody>
-            </table>
+            </Table>
           </div>
         </details>
       )}

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { type Binary, type Group, type Log, jobPath } from "../api";
 import { bytes, clock, duration, rows } from "../format";
 import * as live from "../live";
-import { Empty, Failure, useLoaded } from "../parts";
+import { Empty, Failure, Table, useLoaded } from "../parts";
 import { mainRoute } from "../route";
 
 export default mainRoute({ part: "actions", title: "Programs", order: 20, engine: true, show: () => <Programs /> });
@@ -55,7 +55,7 @@ function OneStage({ seats }: { seats: Seat[] }) {
         </span>
       </h3>
       <div class="scroll" tabIndex={0} role="region" aria-label={`workers of stage ${it.stage}`}>
-        <table class="small">
+        <Table class="small">
           <thead>
             <tr>
               <th scope="col">Host</th>
@@ -84,7 +84,7 @@ function OneStage({ seats }: { seats: Seat[] }) {
               </tr>
             ))}
           </tbody>
-        </table>
+        </Table>
       </div>
       <div class="actions">
         <button type="button" aria-expanded={open} onClick={() => set(!open)}>
@@ -126,7 +126,7 @@ function Programs() {
         <p class="soft">No job of this engine has runtimes. A scheme has them: nodes that run programs outside of Spark.</p>
       ) : (
         <div class="scroll" tabIndex={0} role="region" aria-label="runtimes">
-          <table class="wide">
+          <Table class="wide">
             <thead>
               <tr>
                 <th scope="col">Node</th>
@@ -159,7 +159,7 @@ function Programs() {
                 </tr>
               ))}
             </tbody>
-          </table>
+          </Table>
         </div>
       )}
       <h2>
@@ -176,7 +176,7 @@ function Programs() {
       ) : (
         found.value && (
           <div class="scroll" tabIndex={0} role="region" aria-label="kept programs">
-            <table class="wide">
+            <Table class="wide">
               <thead>
                 <tr>
                   <th scope="col">Program</th>
@@ -209,7 +209,7 @@ function Programs() {
                   </tr>
                 ))}
               </tbody>
-            </table>
+            </Table>
           </div>
         )
       )}

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { type Stage, type StateRows, get, jobPath } from "../api";
 import { bytes, rows } from "../format";
-import { Empty, Failure, Json, useAttempt, useLoaded } from "../parts";
+import { Empty, Failure, Json, Table, useAttempt, useLoaded } from "../parts";
 import { jobRoute } from "../route";
 
 export default jobRoute({
@@ -28,7 +28,7 @@ function StateTab({ job }: { job: string }) {
     );
   return (
     <>
-      <table class="wide">
+      <Table class="wide">
         <thead>
           <tr>
             <th scope="col">Stage</th>
@@ -55,7 +55,7 @@ function StateTab({ job }: { job: string }) {
             </tr>
           ))}
         </tbody>
-      </table>
+      </Table>
       {stage && <Keys key={`${stage.group}.${stage.stage}`} job={job} stage={stage} />}
     </>
   );

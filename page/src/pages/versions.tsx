@@ -1,7 +1,7 @@
 // Versions of a job, and how the switch to each of them ended.
 import { type Pulse, type Version, jobPath } from "../api";
 import { clock } from "../format";
-import { Empty, Failure, useLoaded } from "../parts";
+import { Empty, Failure, Table, useLoaded } from "../parts";
 import { jobRoute } from "../route";
 
 export default jobRoute({
@@ -26,7 +26,7 @@ function Versions({ pulse }: { pulse: Pulse }) {
         </Empty>
       )}
       {found.value && (
-        <table class="wide">
+        <Table class="wide">
           <thead>
             <tr>
               <th scope="col">Version</th>
@@ -53,7 +53,7 @@ function Versions({ pulse }: { pulse: Pulse }) {
               </tr>
             ))}
           </tbody>
-        </table>
+        </Table>
       )}
     </>
   );

@@ -1,7 +1,7 @@
 // Watchers: whom they work with, how far they are, and what waits.
 import { type WatcherSeen } from "../api";
 import { bytes, duration, rows } from "../format";
-import { Empty, Fact, Failure, useLoaded } from "../parts";
+import { Empty, Fact, Failure, Table, useLoaded } from "../parts";
 import { mainRoute } from "../route";
 
 export default mainRoute({ part: "watchers", title: "Watchers", order: 30, engine: true, show: () => <Watchers /> });
@@ -74,7 +74,7 @@ function One({ seen }: { seen: WatcherSeen }) {
       </dl>
       {it.peers.length > 0 && (
         <div class="scroll" tabIndex={0} role="region" aria-label={`peers of ${it.device}`}>
-          <table class="small">
+          <Table class="small">
             <thead>
               <tr>
                 <th scope="col">Peer</th>
@@ -99,7 +99,7 @@ function One({ seen }: { seen: WatcherSeen }) {
                 </tr>
               ))}
             </tbody>
-          </table>
+          </Table>
         </div>
       )}
     </section>

@@ -2,6 +2,7 @@
 import type { Change, Drawing, SwitchPlan, SwitchPlanned } from "../api";
 import { clock, duration } from "../format";
 import { Sketch } from "../graph";
+import { Table } from "../parts";
 
 const LEVELS: Record<Change, string> = { kept: "", replaced: "warn", new: "ok", removed: "bad" };
 
@@ -62,7 +63,7 @@ function changeOf(plan: SwitchPlan, node: Drawn, alone: Change): string {
 function Changes({ plan }: { plan: SwitchPlan }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="changes">
-      <table class="small">
+      <Table class="small">
         <thead>
           <tr>
             <th scope="col">Group</th>
@@ -104,7 +105,7 @@ function Changes({ plan }: { plan: SwitchPlan }) {
             ));
           })}
         </tbody>
-      </table>
+      </Table>
     </div>
   );
 }
