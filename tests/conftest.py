@@ -146,6 +146,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
         if item.get_closest_marker("timeout") and item.get_closest_marker("soak") is None:
             raise pytest.UsageError(f"{item.nodeid}: only soak tests have a timeout of their own")
+        if os.environ.get("PROFILE") == "quick":
+            _few_examples(item)
+
+
+def _few_examples(item: pytest.Item) -> None:
+    """Try as few examples as the profile says, also where a test asks for more: `make test` does."""
+    function = getattr(item, "obj", None)
+    own = getattr(function, "_hypothesis_internal_use_settings", None)
+    if own is not None:
+        function = getattr(function, "__func__", function)
+        few = min(own.max_examples, settings.get_profile("quick").max_examples)
+        function._hypothesis_internal_use_settings = settings(own, max_examples=few)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
