@@ -4,19 +4,115 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
 from millstream.journal import journal_at
+from millstream.journal.partitioning import placeable
+from millstream.plan.groups import journal_read
 from millstream.spark.io.checkpoint import Logged
-from millstream.spark.io.shard_rows import message_fields
+from millstream.spark.io.shard_rows import Shards, message_fields
 from millstream.spark.io.sink import Input
 from millstream.spark.io.source import MARKER, ReadSettings, padded
+from millstream.spark.served.serving import serving
+from millstream.spark.session.session import cores
+from millstream.spark.stages.analyse import Fields, entry_schema, needs_place
 from millstream.spark.stages.columns import place_field
+
+if TYPE_CHECKING:
+    from millstream.spark.run.query import GroupQuery
+
+
+@dataclass(frozen=True, slots=True)
+class EntryReader:
+    """Reads the journals of a group, entry point by entry point."""
+
+    query: GroupQuery
+    slack_ms: int
+
+    def rows(self, name: str) -> DataFrame:
+        """Return the rows of an entry point, markers included: the columns that a result depends on."""
+        group, analysis = self.query.group.name, self.query.analysis
+        if self.query.careful:  # dead letters have all columns
+            return self.read(name, tuple(self._schema(name).fieldNames()), self._control)
+        return self.read(
+            name, analysis.columns[group, name], self._control, analysis.fields[group, name]
+        )
+
+    def packed(self, name: str, by: tuple[str, ...], shards: int) -> DataFrame | None:
+        """Return all rows of an entry point packed for the shards of a stage, if they can be."""
+        query, whole = self.query, self._schema(name)
+        readers = [one for one in query.group.stages if name in query.flow.stages[one].inputs]
+        unread = set(whole.fieldNames()) - set(query.analysis.columns[query.group.name, name])
+        if len(readers) > 1 or unread or len(by) != 1 or query.flow.stream(name).time is None:
+            return None
+        if not placeable(to_arrow_type(whole[by[0]].dataType, timezone="UTC")):
+            return None
+        settings = self._settings(name, tuple(whole.fieldNames()), self._control, {})
+        packed = structs.replace(settings, shards=Shards(by[0], shards, ""))
+        return packed_rows(query.spark, packed, whole)
+
+    def read(
+        self, name: str, columns: tuple[str, ...], control: Path, parts: Fields | None = None
+    ) -> DataFrame:
+        """Return columns of an entry point, markers included, and nulls in place of the others.
+
+        Args:
+            name: The entry point.
+            columns: What is read of its journal.
+            control: The checkpoint under whose name its source finds orders.
+            parts: The fields of columns that are read, where these are not all.
+        """
+        settings = self._settings(name, columns, control, parts or {})
+        return entry_rows(self.query.spark, settings, self._schema(name))
+
+    @property
+    def _control(self) -> Path:
+        return self.query.checkpoint.location
+
+    def _schema(self, name: str) -> StructType:
+        return entry_schema(self.query.flow, name, self.query.analysis.schemas)
+
+    def _settings(
+        self, name: str, columns: tuple[str, ...], control: Path, parts: Fields
+    ) -> ReadSettings:
+        query = self.query
+        source = query.sink.inputs[journal_read(query.flow.stages[name])]
+        placed = query.careful or needs_place(query.flow, query.group)
+        return ReadSettings(
+            journal=source.name,
+            path=str(source.path),
+            columns=columns,
+            fields=parts,
+            schema="",
+            time=query.flow.stream(name).time,
+            lateness=source.lateness,
+            grouped=source.grouped,
+            limit=query.limit,
+            tasks=cores(query.spark),
+            place=query.group.inputs.index(source.name) if placed else None,
+            slack_ms=self.slack_ms,
+            control=str(control),
+            served=_served(query.spark, source.path),
+            generation=None if query.sink.log is None else query.sink.log.generation,
+        )
+
+
+def _served(spark: SparkSession, journal: Path) -> str | None:
+    """Return where to find who reads a journal for executors, if that is needed."""
+    found = serving(spark)
+    if found is None:
+        return None
+    found.service.allow(journal)
+    return str(found.file)
 
 
 def entry_rows(spark: SparkSession, settings: ReadSettings, whole: StructType) -> DataFrame:

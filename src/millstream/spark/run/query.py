@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import structs
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.clock import MICROSECOND
@@ -20,24 +18,21 @@ from millstream.flow.flow import Flow
 from millstream.flow.stages import EntryPoint, Written
 from millstream.journal import journal_at
 from millstream.journal.align import FOREVER_US
-from millstream.journal.partitioning import placeable
 from millstream.plan.groups import Group, journal_read
 from millstream.spark.batch_clock import Spending
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Control
 from millstream.spark.io.moved import settle_in
-from millstream.spark.io.shard_rows import Shards
 from millstream.spark.io.sink import GroupSink, Input
-from millstream.spark.io.source import ReadSettings, padded, watermark_ms
-from millstream.spark.run.entry_rows import entry_rows, lag, packed_rows
+from millstream.spark.io.source import padded, watermark_ms
+from millstream.spark.run.entry_rows import EntryReader, lag
 from millstream.spark.run.failure import failed_on_a_row
 from millstream.spark.run.stores import check_seen, store_settings
-from millstream.spark.served.serving import serving
 from millstream.spark.session.ending import ending
 from millstream.spark.session.session import (
     cores,
 )
-from millstream.spark.stages.analyse import Analysis, Fields, entry_schema, needs_place
+from millstream.spark.stages.analyse import Analysis
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.kind import SparkKind, kind_of
 from millstream.spark.task_time import ProgramSeen, TaskReports
@@ -143,14 +138,15 @@ class GroupQuery:
         self, known: Mapping[str, DataFrame] | None = None, tasks: TaskReports | None = None
     ) -> Builder:
         """Return what makes the frames of its stages, except those that are known."""
-        whole = self.spark, self.flow, self._entry, self.root, self._letters, self.binaries
+        entries = self.entries
+        whole = self.spark, self.flow, entries.rows, self.root, self._letters, self.binaries
         return Builder(
             *whole,
             state=self.checkpoint.state_storage,
             careful=self.careful,
             tasks=tasks or self.sink.clock.tasks,
             known=known,
-            packed=self._packed,
+            packed=entries.packed,
         )
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:
@@ -326,74 +322,10 @@ class GroupQuery:
         """Return the journal for the dead letters of the stages below entry point `name`."""
         return self.letters or Path(self.sink.inputs[journal_read(self.flow.stages[name])].path)
 
-    def _served(self, journal: Path) -> str | None:
-        """Return where to find who reads a journal for executors, if that is needed."""
-        found = serving(self.spark)
-        if found is None:
-            return None
-        found.service.allow(journal)
-        return str(found.file)
-
-    def _entry(self, name: str) -> DataFrame:
-        whole = entry_schema(self.flow, name, self.analysis.schemas)
-        needed = self.analysis.columns[self.group.name, name]
-        columns = tuple(whole.fieldNames()) if self.careful else needed  # of dead letters
-        parts = {} if self.careful else self.analysis.fields[self.group.name, name]
-        return self.read(name, columns, self.checkpoint.location, parts)
-
-    def _packed(self, name: str, by: tuple[str, ...], shards: int) -> DataFrame | None:
-        """Return the rows of an entry point packed for the shards of a stage, if they can be."""
-        whole = entry_schema(self.flow, name, self.analysis.schemas)
-        readers = [one for one in self.group.stages if name in self.flow.stages[one].inputs]
-        unread = set(whole.fieldNames()) - set(self.analysis.columns[self.group.name, name])
-        if len(readers) > 1 or unread or len(by) != 1 or self.flow.stream(name).time is None:
-            return None
-        if not placeable(to_arrow_type(whole[by[0]].dataType, timezone="UTC")):
-            return None
-        settings = self._settings(name, tuple(whole.fieldNames()), self.checkpoint.location, {})
-        packed = structs.replace(settings, shards=Shards(by[0], shards, ""))
-        return packed_rows(self.spark, packed, whole)
-
-    def read(
-        self, name: str, columns: tuple[str, ...], control: Path, parts: Fields | None = None
-    ) -> DataFrame:
-        """Return columns of an entry point, markers included, and nulls in place of the others.
-
-        Args:
-            name: The entry point.
-            columns: What is read of its journal.
-            control: The checkpoint under whose name its source finds orders.
-            parts: The fields of columns that are read, where these are not all.
-        """
-        settings = self._settings(name, columns, control, parts or {})
-        whole = entry_schema(self.flow, name, self.analysis.schemas)
-        return entry_rows(self.spark, settings, whole)
-
-    def _settings(
-        self, name: str, columns: tuple[str, ...], control: Path, parts: Fields
-    ) -> ReadSettings:
-        stream, source = (
-            self.flow.stream(name),
-            self.sink.inputs[journal_read(self.flow.stages[name])],
-        )
-        placed = self.careful or needs_place(self.flow, self.group)
-        return ReadSettings(
-            journal=source.name,
-            path=str(source.path),
-            columns=columns,
-            fields=parts,
-            schema="",
-            time=stream.time,
-            lateness=source.lateness,
-            grouped=source.grouped,
-            limit=self.limit,
-            tasks=cores(self.spark),
-            place=self.group.inputs.index(source.name) if placed else None,
-            slack_ms=self._slack_ms,
-            control=str(control),
-            served=self._served(source.path),
-            generation=None if self.sink.log is None else self.sink.log.generation,
-        )
+    @property
+    def entries(self) -> EntryReader:
+        """What reads its journals."""
+        return EntryReader(self, self._slack_ms)
 
 
 def inputs_of(flow: Flow, group: Group, where: Callable[[str], Path]) -> dict[str, Input]:

@@ -133,7 +133,7 @@ class SharedQuery:
         }
         whole = entry_schema(first.flow, entry, first.analysis.schemas).fieldNames()
         columns = tuple(column for column in whole if column in needed)
-        rows = first.read(entry, columns, self._location)
+        rows = first.entries.read(entry, columns, self._location)
         base = timed(rows, entry, first.flow.stream(entry).time)
         below = None
         for query in list(self.queries):
