@@ -344,12 +344,7 @@ class LeaseKeeper:
         """Return how busy engines are, by their ids, as far as this one has seen."""
         with self._guard:
             return {
-                view.id: EngineLoad(
-                    state="up" if view.candidate else "draining" if view.there else "away",
-                    url=there.url,
-                    jobs=len(there.jobs),
-                    cores=there.cores,
-                ).with_measured(there.measured, self._ages.of(view.id))
+                view.id: _load(view, there, self._ages.of(view.id))
                 for view in self._observer.engines
                 if (there := self._presence.get(view.id)) is not None
             }
@@ -388,3 +383,9 @@ def _view(there: Presence) -> tuple[EngineView, int]:
 
 def _since(log: Log) -> str | None:
     return None if log.state.holder is None else iso(log.state.holder.since_us / 1e6)
+
+
+def _load(view: rules.EngineView, there: Presence, age_s: float) -> EngineLoad:
+    state = "up" if view.candidate else "draining" if view.there else "away"
+    found = EngineLoad(state=state, url=there.url, jobs=len(there.jobs), cores=there.cores)
+    return found.with_measured(there.measured, age_s)
