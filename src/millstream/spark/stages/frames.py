@@ -4,30 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 
 def frame_of(
     rows: list[dict[str, Any]] | pa.Table,
     columns: list[str],
-    fractions: Mapping[str, pa.DataType] | None = None,
+    types: Mapping[str, pa.DataType] | None = None,
 ) -> pd.DataFrame:
-    """Return some columns of rows; `fractions` are the types of those with floating point."""
+    """Return some columns of rows; `types` has those of columns that Arrow can make by itself."""
     if isinstance(rows, pa.Table):
         return pd.DataFrame({name: series(rows.column(name)) for name in columns})
     found = {name: [row.get(name) for row in rows] for name in columns}
-    kinds = fractions or {}
-    return pd.DataFrame({name: _objects(found[name], kinds.get(name)) for name in columns})
+    known = types or {}
+    return pd.DataFrame({name: _column(found[name], known.get(name)) for name in columns})
 
 
-def _objects(values: list[Any], fraction: pa.DataType | None) -> pd.Series[Any]:
-    if fraction is not None:
-        # As objects, NaN would count as null.
-        with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
-            return pd.Series(pd.arrays.ArrowExtensionArray(pa.array(values, fraction)))
+def plain_types(output: StructType) -> dict[str, pa.DataType]:
+    """Return the columns of plain types, with their types in Arrow."""
+    return {
+        one.name: to_arrow_type(one.dataType, timezone="UTC")
+        for one in output
+        if isinstance(one.dataType, _PLAIN)
+    }
+
+
+_PLAIN: Final = (
+    *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType),
+    *(BooleanType, StringType, TimestampType),
+)
+
+
+def _column(values: list[Any], kind: pa.DataType | None) -> pd.Series[Any]:
+    if kind is not None:
+        # As objects, they would take Spark three times as long, and NaN would count as null.
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return series(pa.chunked_array([pa.array(values, kind)]))
     # Objects, not numpy's types: a null would turn a column of integers into floats.
     return pd.Series(values, dtype=object)
 

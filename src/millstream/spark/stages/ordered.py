@@ -35,7 +35,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
+from pyspark.sql.types import StructType
 
 from millstream.spark.daemon import settle
 from millstream.spark.io.batch_floor import announced_us, microseconds
@@ -43,7 +43,7 @@ from millstream.spark.io.packed import PIECE, SHARD, Packed, from_bytes, micros,
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.alarm import Alarm
 from millstream.spark.stages.coding import decode_all, encode_all
-from millstream.spark.stages.frames import frame_of
+from millstream.spark.stages.frames import frame_of, plain_types
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.spark.task_time import PYTHON, STATE, Worked, measured
 from millstream.state import ShardState, StateFiles
@@ -191,7 +191,7 @@ def ordered(
         output.fieldNames(),
         wait,
         builder.state_files(stage),
-        fractions(output),
+        plain_types(output),
         builder.worked,
         prompt=builder.prompt(stage.input),
     )
@@ -211,12 +211,6 @@ def _messages(frame: DataFrame, by: tuple[str, ...], shards: int, time: str | No
     return frame.withColumn(SHARD, hashed).mapInArrow(packing(time), f"{SHARD} int, rows binary")
 
 
-def fractions(output: StructType) -> dict[str, pa.DataType]:
-    """Return the columns with floating point, and their types."""
-    types: dict[DataType, pa.DataType] = {DoubleType(): pa.float64(), FloatType(): pa.float32()}
-    return {one.name: types[one.dataType] for one in output if one.dataType in types}
-
-
 @dataclass
 class _Shard(StatefulProcessor):
     """One shard: rows that wait, and the state of its keys."""
@@ -226,7 +220,7 @@ class _Shard(StatefulProcessor):
     columns: list[str]
     wait: bool
     files: StateFiles | None = None
-    fractions: dict[str, pa.DataType] = field(default_factory=dict)
+    types: dict[str, pa.DataType] = field(default_factory=dict)
     worked: Accumulator[Worked] | None = None
     #: No stage above holds rows back: they wait for what is announced with their batch.
     prompt: bool = False
@@ -288,7 +282,7 @@ class _Shard(StatefulProcessor):
         with uncollected():
             results = self._taken(shard, ready, watermark)
         if len(results):
-            yield frame_of(results, self.columns, self.fractions)
+            yield frame_of(results, self.columns, self.types)
 
     def _taken(self, shard: int, ready: pa.Table, watermark: int | None) -> Results:
         manifest = load(joined(piece for (piece,) in self._keys.get()), self.rule.old_time)

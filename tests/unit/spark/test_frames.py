@@ -1,0 +1,73 @@
+"""Results of stages as the frames that Spark takes: the same values, whatever way they go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.conversion import PandasToArrowConversion
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from millstream.spark.stages.frames import frame_of, plain_types
+
+NOON = datetime(2024, 5, 4, 12, tzinfo=UTC)
+ELSEWHERE = NOON.astimezone(timezone(timedelta(hours=5)))
+
+CASES: list[tuple[DataType, list[Any]]] = [
+    (LongType(), [1, None, -(2**63)]),
+    (IntegerType(), [None, None]),
+    (DoubleType(), [1.5, float("inf"), None, 3]),
+    (StringType(), ["", None, "Zürich"]),
+    (BooleanType(), [True, None, False]),
+    (TimestampType(), [NOON, None, ELSEWHERE]),
+    (ArrayType(LongType()), [[1, 2], None, []]),
+    (StructType([StructField("a", LongType())]), [{"a": 1}, None]),
+    (DateType(), [NOON.date(), None]),
+]
+
+
+def schema_of(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def as_spark_takes_it(frame: Any, schema: StructType) -> list[dict[str, Any]]:
+    whole = StructType([StructField("_0", schema)])
+    batch = PandasToArrowConversion.convert([frame], whole, timezone="UTC", arrow_cast=True)
+    rows: list[dict[str, Any]] = batch.column(0).to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize(("kind", "values"), CASES, ids=[str(kind) for kind, _ in CASES])
+def test_plain_values_are_what_they_were_as_objects(kind: DataType, values: list[Any]) -> None:
+    schema = schema_of(v=kind)
+    rows = [{"v": value} for value in values]
+    plain = frame_of(rows, ["v"], plain_types(schema))
+    objects = frame_of(rows, ["v"])
+    assert as_spark_takes_it(plain, schema) == as_spark_takes_it(objects, schema)
+
+
+def test_values_of_another_type_than_declared_are_left_to_spark() -> None:
+    schema = schema_of(n=LongType(), t=StringType())
+    rows = [{"n": "7", "t": 7}, {"n": "8", "t": None}]
+    frame = frame_of(rows, ["n", "t"], plain_types(schema))
+    assert [one.dtype for _, one in frame.items()] == [object, object]
+
+
+def test_nan_is_no_null() -> None:
+    frame = frame_of([{"v": float("nan")}, {}], ["v"], plain_types(schema_of(v=DoubleType())))
+    found = pa.Array.from_pandas(frame["v"], type=pa.float64())
+    assert repr(found.to_pylist()) == "[nan, None]"
