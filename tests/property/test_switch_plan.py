@@ -79,9 +79,22 @@ def test_a_changed_stage_replaces_the_groups_that_it_is_in_and_no_other(given):
     old, new, name = given
     plan = planned(old, new)
     touched = {group.name for group in plan_of(old).groups if name in group.stages}
-    assert {group.name for group in plan.changed} == touched
+    assert {group.name for group in plan.changed} == torn(plan_of(old), touched)
     for group in plan.changed:
-        assert [stage.name for stage in group.stages if stage.change is not Change.KEPT] == [name]
+        changed = [stage.name for stage in group.stages if stage.change is not Change.KEPT]
+        assert changed == ([name] if group.name in touched else [])
+
+
+def torn(plan: Plan, changed: set[str]) -> set[str]:
+    """Return changed groups with those that read a journal of which each version has its own."""
+    uses = [use for use in plan.journals.values() if use.kind == "group"]
+    while private := [
+        use
+        for use in uses
+        if use.writer in changed and changed & set(use.readers) and set(use.readers) - changed
+    ]:
+        changed = changed.union(*(use.readers for use in private))
+    return changed
 
 
 def pairs(plan: Plan) -> set[tuple[str, str]]:
