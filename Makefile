@@ -24,7 +24,7 @@ demo-edge: setup ## run watchers on three devices that are killed and cut off, a
 	@PYTHONPATH=. $(BIN)/python examples/edge/demo.py
 
 quick: setup ## the daily round: what needs no Spark and no other process, in under three minutes
-	@PROFILE=quick $(BIN)/pytest -m "not soak and not slow and not process" --ignore tests/integration -n 3 -q $(ARGS)
+	@PROFILE=quick $(BIN)/pytest -m "not soak and not slow and not process" --ignore tests/integration -n 4 -q $(ARGS)
 
 kafka: setup ## run a Kafka broker at 127.0.0.1:9092 for trying (PORT=9093 for another port)
 	@$(BIN)/python -m millstream.testing.kafka --port $(or $(PORT),9092)

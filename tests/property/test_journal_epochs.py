@@ -167,6 +167,7 @@ def test_an_epoch_is_there_whole_and_once_however_often_it_is_rerun(
     drive(seed, stops, epochs, ended=ended and epochs > 0)
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_operation_of_the_disk_leaves_whole_epochs() -> None:
     for after in range(drive(5, [], 2, ended=True) + 1):
         drive(5, [after], 2, ended=True)

@@ -234,6 +234,7 @@ def count_operations(scenario: list[Step]) -> int:
         return machine.disk.operations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [True, False], ids=["power is lost", "the process is killed"])
 def test_a_crash_at_any_operation_of_the_disk_loses_nothing_acknowledged(power: bool) -> None:
     for after in range(count_operations(SCENARIO) + 1):

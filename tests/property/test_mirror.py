@@ -299,6 +299,7 @@ def operations(copy: bool) -> int:
         return machines.disks[copy].operations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copy", [True, False], ids=["the copy", "the original"])
 @pytest.mark.parametrize("power", [True, False], ids=["loses power", "is killed"])
 def test_a_crash_at_any_operation_of_a_disk_leaves_a_copy_that_goes_on(

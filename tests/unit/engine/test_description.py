@@ -37,6 +37,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
+@pytest.mark.slow
 @schema.parametrize()
 @settings(
     max_examples=15,

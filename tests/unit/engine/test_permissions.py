@@ -116,6 +116,7 @@ def expected(kind: str, name: str, *, about_job: bool) -> int:
     return 200
 
 
+@pytest.mark.slow
 def test_every_route_permits_every_kind_of_token_what_it_may_and_no_more(opened: Open) -> None:
     fill = {
         "job": "f",
