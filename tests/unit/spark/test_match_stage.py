@@ -17,7 +17,7 @@ import millstream as ms
 from millstream.errors import GroupChanged
 from millstream.patterns.compile import compile_pattern
 from millstream.spark import match
-from millstream.spark.io.packed import SHARD, from_bytes, packing
+from millstream.spark.io.packed import GATHERED_BYTES, SHARD, from_bytes, packing
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages import match_state
 from millstream.spark.stages.match_rows import KEY, ORDER, TIME, in_order
@@ -133,6 +133,13 @@ def test_rows_of_many_shards_are_packed_apart() -> None:
         3: [0, 2],
         70_000: [1],
     }
+
+
+def test_few_large_rows_are_packed_as_many_small_ones_are() -> None:
+    large = pa.record_batch({SHARD: pa.array([0], pa.int32()), "n": ["x" * GATHERED_BYTES]})
+    small = pa.record_batch({SHARD: pa.array([0], pa.int32()), "n": ["x"]})
+    assert len(list(packing(None)(iter([small] * 5)))) == 1
+    assert len(list(packing(None)(iter([small, large, large, small])))) == 3
 
 
 def test_another_python_of_local_workers_is_noticed(tmp_path: Path) -> None:

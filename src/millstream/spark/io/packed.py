@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from millstream.journal.partitioning import split
 
 SHARD: Final = "__shard"
-#: So many rows are gathered before they are packed by shard.
+#: So many rows are gathered before they are packed by shard, or so many bytes of them.
 GATHERED: Final = 1 << 17
+GATHERED_BYTES: Final = 64 << 20
 #: State values are stored in pieces of at most this size.
 PIECE: Final = 16 << 20
 _LOWEST: Final = b"lowest"
@@ -42,7 +43,8 @@ def packing(time: str | None) -> Packing:
         waiting: list[pa.RecordBatch] = []
         for batch in batches:
             waiting.append(batch)
-            if sum(one.num_rows for one in waiting) >= GATHERED:
+            rows, size = sum(one.num_rows for one in waiting), sum(one.nbytes for one in waiting)
+            if rows >= GATHERED or size >= GATHERED_BYTES:
                 yield from _messages(waiting, time)
                 waiting = []
         yield from _messages(waiting, time)
