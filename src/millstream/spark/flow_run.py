@@ -420,5 +420,4 @@ class FlowRun:
         if time.monotonic() < self._trim_at:
             return
         self._trim_at = time.monotonic() + TRIM_EVERY_S
-        for version in self._versions.flows:
-            version.trim()
+        self._versions.trim()

@@ -7,7 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from millstream.journal import journal_at
-from millstream.spark.run.version import forget_readers, placed, remove_unless
+from millstream.spark.run.version import (
+    forget_readers,
+    placed,
+    remove_leftovers,
+    remove_unless,
+)
 from millstream.switch.record import Homes
 
 OLD = Homes(
@@ -60,6 +65,18 @@ def test_a_version_that_was_not_wanted_leaves_nothing(tmp_path: Path) -> None:
     for _ in range(2):
         remove_unless(tmp_path, NEW, OLD, new=True)
         assert left(tmp_path) == folders(tmp_path, OLD) | {tmp_path / "journals" / "events"}
+
+
+def test_a_snapshot_that_comes_after_its_group_was_removed_is_removed_too(tmp_path: Path) -> None:
+    groups = tmp_path / "groups"
+    for name in ("rows", "rows@2", "rows@3"):
+        (groups / name / "state" / "0").mkdir(parents=True)
+        (groups / name / "state" / "0" / "7.zip").write_text("x")
+    (groups / "rows@2" / "group.json").write_text("{}")
+    for _ in range(2):
+        remove_leftovers(tmp_path, {"rows@3"})
+        assert left(tmp_path) == {groups / "rows@2", groups / "rows@3"}
+    remove_leftovers(tmp_path / "no such flow", set())
 
 
 def test_readers_that_are_gone_hold_nothing_back_and_those_of_others_do(tmp_path: Path) -> None:

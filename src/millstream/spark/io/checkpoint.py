@@ -25,7 +25,7 @@ from millstream.plan.fingerprint import difference
 from millstream.spark.io.source import Offset
 from millstream.storage import S3, Folder, Storage, storage_at
 
-_RECORD: Final = "group.json"
+RECORD: Final = "group.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class Checkpoint:
 
     def begin(self) -> Checkpoint:
         """Write down what the checkpoint is for, if it is new."""
-        self._storage.put_if_absent(_RECORD, self._record())
+        self._storage.put_if_absent(RECORD, self._record())
         return self
 
     def handed_to(self, description: dict[str, Any]) -> Checkpoint:
         """Give the checkpoint, with all its state, to a changed version of the group."""
         handed = replace(self, description=description)
-        self._storage.put(_RECORD, handed._record())
+        self._storage.put(RECORD, handed._record())
         return handed
 
     def _record(self) -> bytes:
@@ -227,7 +227,7 @@ def group_changed(group: str, changes: Sequence[str], folder: Path | str) -> Gro
 
 def recorded(folder: Path | str) -> dict[str, Any] | None:
     """Return the record of the checkpoint in a folder: its id and the group's description."""
-    record = storage_at(folder).read(_RECORD)
+    record = storage_at(folder).read(RECORD)
     return None if record is None else dict(json.loads(record))
 
 

@@ -10,7 +10,7 @@ A version that takes the place of another keeps the queries of groups that mean 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -30,7 +30,7 @@ from millstream.journal import journal_at, journal_kept
 from millstream.plan import fingerprint
 from millstream.plan.groups import Group, entry_above, journal_read, plan
 from millstream.spark.failpoints import passing
-from millstream.spark.io.checkpoint import Checkpoint
+from millstream.spark.io.checkpoint import RECORD, Checkpoint
 from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.io.schemas import arrow_schema
 from millstream.spark.io.sink import GroupSink
@@ -375,3 +375,15 @@ def remove_unless(
         if stays.journals.get(name, None if new else home) != home:
             shutil.rmtree(folder / "journals" / placed(name, gone.journals), ignore_errors=True)
             passing("switch-removed-journal")
+
+
+def remove_leftovers(folder: Path, kept: Collection[str]) -> None:
+    """Remove what came back of groups that are gone; may be repeated.
+
+    RocksDB may write a snapshot for a query that is stopped, and make the removed folder again for
+    it. Such a folder lacks the record that every checkpoint begins with. Those that are `kept`
+    stay: they may be about to begin.
+    """
+    for place in (folder / "groups").glob("*/"):
+        if place.name not in kept and not (place / RECORD).exists():
+            shutil.rmtree(place, ignore_errors=True)

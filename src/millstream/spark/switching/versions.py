@@ -25,7 +25,7 @@ from millstream.flow.flow import Flow
 from millstream.spark.run.locations import homes_of, next_homes, owning, shadow_homes
 from millstream.spark.run.query import GroupQuery
 from millstream.spark.run.shared_query import share
-from millstream.spark.run.version import Aside, FlowVersion, RunContext
+from millstream.spark.run.version import Aside, FlowVersion, RunContext, remove_leftovers
 from millstream.spark.switching import handover, reprocess, vote
 from millstream.spark.switching.carry_out import CarryOut, Failure
 from millstream.spark.switching.pair import VersionPair, settle, start
@@ -321,8 +321,20 @@ class FlowVersions:
         """Do what is to be done, and notice what has happened."""
         self._carrying.poll()
 
+    def trim(self) -> None:
+        """Apply retention, and remove what came back of versions that are gone."""
+        for version in self.flows:
+            version.trim()
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        if not self.under_way:  # else folders are being made
+            kept = {query.checkpoint.folder.name for query in self.everything}
+            remove_leftovers(self._ground.folder, kept)
+
     def start_all(self) -> None:
         """Start all queries."""
+        self._remove_leftovers()
         if isinstance(self._pair.state, Running) and not self.under_way:
             folder = self._ground.folder.resolve() / "shared"
             shutil.rmtree(folder, ignore_errors=True)
