@@ -7,10 +7,12 @@ columns, only to make columns of the rows again for Python.
 from __future__ import annotations
 
 import json
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -24,7 +26,9 @@ from pyspark.sql.types import (
 )
 
 from millstream.journal.partitioning import SEED, places, split
-from millstream.spark.io.packed import SHARD, Packed, to_bytes
+from millstream.spark.io.arrays import flags, numbers
+from millstream.spark.io.packed import GATHERED, GATHERED_BYTES, SHARD, Packed, to_bytes
+from millstream.spark.io.picked_rows import Picked, pick
 
 #: Packed rows, and how many they are.
 ROWS: Final = "__rows"
@@ -39,6 +43,10 @@ class Shards(msgspec.Struct, frozen=True):
     count: int
     #: The columns of the rows as Spark has them, as its JSON.
     schema: str
+    #: The column by which rows are due.
+    due: str
+    #: What is picked of rows, for a pattern; None: all.
+    picked: Picked | None = None
 
 
 def message_fields(time: str, marker: str) -> StructType:
@@ -56,10 +64,57 @@ def message_schema(time: str, marker: str) -> pa.Schema:
     return to_arrow_schema(message_fields(time, marker), timezone="UTC")
 
 
-def messages(batch: pa.RecordBatch, shards: Shards, schema: pa.Schema) -> pa.RecordBatch:
+def messages(
+    batches: Iterator[pa.RecordBatch],
+    shards: Shards,
+    schema: pa.Schema,
+    refuse: Callable[[Picked, pa.Table], None],
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows as messages, many of a shard at a time; those that a pattern cannot take go to `refuse`."""
+    kinds, picked = _arrow(shards.schema), shards.picked
+    if picked is None:
+        for batch in batches:
+            yield shard_messages(batch.select(kinds.names).cast(kinds), shards, schema)
+        return
+    held: list[pa.RecordBatch] = []
+    left_out = 0
+    for batch in batches:
+        rows = pick(batch, picked, kinds, partial(refuse, picked))
+        left_out += batch.num_rows - rows.num_rows
+        held.append(rows)
+        if sum(one.num_rows for one in held) >= GATHERED or _bytes(held) >= GATHERED_BYTES:
+            yield shard_messages(_one(held), shards, schema)
+            held = []
+    if any(one.num_rows for one in held):
+        yield shard_messages(_one(held), shards, schema)
+    if left_out:
+        yield _counted(left_out, schema)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _bytes(batches: list[pa.RecordBatch]) -> int:
+    return sum(one.nbytes for one in batches)
+
+
+def _counted(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return what says that so many rows were read and go nowhere: a marker that moves no watermark."""
+    time, marker, *_ = schema
+    found = {
+        time.name: numbers(np.zeros(1, np.int64), time.type),
+        marker.name: flags(True, 1),
+        COUNT: numbers(np.array([rows]), pa.int64()),
+    }
+    columns = [found[one.name] if one.name in found else pa.nulls(1, one.type) for one in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def shard_messages(rows: pa.RecordBatch, shards: Shards, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows of each shard as one message."""
-    kinds, time = _arrow(shards.schema), schema.names[0]
-    rows = batch.select(kinds.names).cast(kinds)
+    time = shards.due
     # What Spark makes of a key that is null.
     keyless = SEED % shards.count
     found = list(split(rows, places(rows.column(shards.by), shards.count, keyless=keyless)))

@@ -46,6 +46,7 @@ from millstream.spark.io.arrays import Numbers, fitted, flags, narrowed, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
 from millstream.spark.io.late import Judge
 from millstream.spark.io.packed import GATHERED
+from millstream.spark.io.picked_rows import Picked, keyless_reason
 from millstream.spark.io.shard_rows import Shards, message_schema, messages
 from millstream.spark.io.unseen import expected_here
 from millstream.spark.served.place import ServedPlace, read_place
@@ -327,8 +328,8 @@ class JournalStreamReader(DataSourceStreamReader):
         else:
             plain = schema.remove(schema.get_field_index(MARKER))
             schema = message_schema(str(self.settings.time), MARKER)
-            for parts in _chunks(rows, GATHERED):
-                yield messages(_joined(parts, plain), shards, schema)
+            batches = (_joined(parts, plain) for parts in _chunks(rows, GATHERED))
+            yield from messages(batches, shards, schema, _refused)
         if partition.marker is not None:
             yield marker(schema, self.settings, partition.marker)
 
@@ -381,6 +382,16 @@ def marker(schema: pa.Schema, settings: ReadSettings, floor: int) -> pa.RecordBa
         return flags(True, 1) if field.name == MARKER else pa.nulls(1, field.type)
 
     return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+
+
+def _refused(picked: Picked, rows: pa.Table) -> None:
+    """Keep rows as dead letters that have no key where a pattern needs one."""
+    from millstream.spark.io.refused_rows import refuse  # it needs this module
+
+    lost = picked.lost
+    assert lost is not None
+    reason = keyless_reason(lost.stage, lost.columns)
+    refuse(lost.letters, f"match:{lost.stage}", rows, [reason] * rows.num_rows)
 
 
 def _views(path: str) -> list[PartitionReader]:

@@ -57,8 +57,23 @@ class EntryReader:
         if not placeable(to_arrow_type(whole[by[0]].dataType, timezone="UTC")):
             return None
         settings = self._settings(name, tuple(whole.fieldNames()), self._control, {})
-        packed = structs.replace(settings, shards=Shards(by[0], shards, ""))
-        return packed_rows(query.spark, packed, whole)
+        fields = StructType([StructField(one.name, one.dataType) for one in whole.fields])
+        if settings.place is not None:
+            fields = fields.add(place_field())
+        assert settings.time is not None
+        return packed_rows(
+            query.spark, settings, Shards(by[0], shards, _json(fields), settings.time)
+        )
+
+    def picked(self, name: str, shards: Shards) -> DataFrame | None:
+        """Return what a pattern needs of the rows of an entry point, packed, if the source can do that."""
+        query = self.query
+        group, columns = query.group.name, query.analysis.columns[query.group.name, name]
+        readers = [one for one in query.group.stages if name in query.flow.stages[one].inputs]
+        narrowed = query.analysis.fields[group, name]
+        if len(readers) > 1 or narrowed or query.careful:
+            return None
+        return packed_rows(query.spark, self._settings(name, columns, self._control, {}), shards)
 
     def read(
         self, name: str, columns: tuple[str, ...], control: Path, parts: Fields | None = None
@@ -124,7 +139,7 @@ def entry_rows(spark: SparkSession, settings: ReadSettings, whole: StructType) -
     ]
     fields += [place_field()] if settings.place is not None else []
     fields += [StructField(MARKER, BooleanType())] if settings.time else []
-    schema = json.dumps(StructType(fields).jsonValue())
+    schema = _json(StructType(fields))
     option = msgspec.json.encode(structs.replace(settings, schema=schema)).decode()
     frame = spark.readStream.format("millstream").option("settings", option).load()
     # What no result depends on is not read, but a stage may name it.
@@ -137,19 +152,16 @@ def entry_rows(spark: SparkSession, settings: ReadSettings, whole: StructType) -
     )
 
 
-def packed_rows(spark: SparkSession, settings: ReadSettings, whole: StructType) -> DataFrame:
-    """Return all columns, packed for the shards that the settings name, and markers beside them."""
+def packed_rows(spark: SparkSession, settings: ReadSettings, shards: Shards) -> DataFrame:
+    """Return rows packed for shards, and markers beside them."""
     assert settings.time is not None
-    assert settings.shards is not None
-    fields = StructType([StructField(one.name, one.dataType) for one in whole.fields])
-    if settings.place is not None:
-        fields = fields.add(place_field())
-    rows, messages = (
-        json.dumps(one.jsonValue()) for one in (fields, message_fields(settings.time, MARKER))
-    )
-    shards = structs.replace(settings.shards, schema=rows)
+    messages = _json(message_fields(settings.time, MARKER))
     option = msgspec.json.encode(structs.replace(settings, schema=messages, shards=shards))
     return spark.readStream.format("millstream").option("settings", option.decode()).load()
+
+
+def _json(schema: StructType) -> str:
+    return json.dumps(schema.jsonValue())
 
 
 def _part(kind: DataType, names: Sequence[str] | None) -> DataType:

@@ -147,6 +147,7 @@ class GroupQuery:
             tasks=tasks or self.sink.clock.tasks,
             known=known,
             packed=entries.packed,
+            picked=entries.picked,
         )
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:

@@ -14,6 +14,7 @@ from millstream.errors import InternalError
 from millstream.flow.flow import Flow
 from millstream.flow.stages import EntryPoint, Stage
 from millstream.plan.groups import entry_above
+from millstream.spark.io.shard_rows import Shards
 from millstream.spark.served.borrowed import Letters, letters_for
 from millstream.spark.stages.columns import marked, unmarked
 from millstream.spark.stages.kind import kind_of
@@ -29,6 +30,8 @@ from millstream.storage import Storage
 Entry = Callable[[str], DataFrame]
 #: Gives them packed for the shards of a stage, by its key and their number; None if that cannot be.
 PackedEntry = Callable[[str, tuple[str, ...], int], DataFrame | None]
+#: The same for what a pattern picks of them.
+PickedEntry = Callable[[str, Shards], DataFrame | None]
 
 
 class Builder:
@@ -46,6 +49,7 @@ class Builder:
         tasks: What tasks report to.
         known: Stages that are built already.
         packed: What hands out rows packed for the shards of a stage.
+        picked: What hands out what a pattern needs of rows, packed for its shards.
     """
 
     def __init__(
@@ -61,8 +65,10 @@ class Builder:
         tasks: TaskReports | None = None,
         known: Mapping[str, DataFrame] | None = None,
         packed: PackedEntry = lambda *_: None,
+        picked: PickedEntry = lambda *_: None,
     ) -> None:
         self._packed = packed
+        self._picked = picked
         self.tasks = tasks
         self.spark = spark
         self.flow = flow
@@ -95,6 +101,12 @@ class Builder:
         build = kind_of(stage).results
         return self.frame(name) if build is None else build(stage, self)
 
+    def packed_results(self, name: str) -> DataFrame | None:
+        """Return the results of stage `name` packed (`io/result_rows.py`); None if it cannot do that."""
+        stage = self.flow.stages[name]
+        build = kind_of(stage).packed
+        return None if build is None else build(stage, self)
+
     def time(self, name: str) -> str:
         """Return the time column of a stream that has one."""
         time = self.flow.stream(name).time
@@ -110,6 +122,16 @@ class Builder:
         if not isinstance(self.flow.stages[name], EntryPoint):
             return None
         found = self._packed(name, by, shards)
+        return None if found is None else unpacked(found, name, self.time(name))
+
+    def picked(self, name: str, shards: Shards) -> DataFrame | None:
+        """Return what a pattern needs of the rows of an entry point as messages to its shards.
+
+        None if something must look at the rows on their way.
+        """
+        if not isinstance(self.flow.stages[name], EntryPoint):
+            return None
+        found = self._picked(name, shards)
         return None if found is None else unpacked(found, name, self.time(name))
 
     def prompt(self, name: str) -> bool:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from millstream.journal import DeadLetter
 from millstream.spark.io.packed import packing
+from millstream.spark.io.picked_rows import keyless_reason
 from millstream.spark.io.source import PLACE, place_of
 from millstream.spark.served.borrowed import Letters, put_letters
 
@@ -46,7 +47,7 @@ class Keyless:
         places = (
             rows.column(PLACE).to_pylist() if PLACE in rows.schema.names else [None] * len(records)
         )
-        reason = f'pattern "{self.stage}": the event has no {" and ".join(self.columns)}'
+        reason = keyless_reason(self.stage, self.columns)
         letters = (
             DeadLetter(f"match:{self.stage}", position, reason, record, partition)
             for record, (partition, position) in zip(

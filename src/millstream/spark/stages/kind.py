@@ -49,6 +49,7 @@ class SparkKind:
         build: Returns the rows of a stage; `builder.frame` has those of its inputs. Its stage is of
             the kind that its module belongs to, so any type will do here.
         results: The same for a stage with which nothing more is done, if that differs.
+        packed: The same for a stage whose results only tasks look at, which open them: packed.
         check: Refuses a frame that the stage must not return, while the flow is planned.
         ordered: It takes rows in an order of their own, so they must know their place.
         own_state: It keeps state in `transformWithState`, for which Spark has no store but RocksDB.
@@ -59,6 +60,7 @@ class SparkKind:
 
     build: Callable[[Any, Builder], DataFrame]
     results: Callable[[Any, Builder], DataFrame] | None = None
+    packed: Callable[[Any, Builder], DataFrame] | None = None
     check: Callable[[Any, Flow, Any], None] | None = None
     ordered: bool = False
     own_state: bool = False

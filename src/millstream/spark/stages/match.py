@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import uuid4
 
 from pyspark.sql import DataFrame
@@ -36,6 +37,7 @@ def build(stage: Match, builder: Builder, start: str | None = None) -> DataFrame
         prompt=builder.prompt(stage.input),
         files=builder.state_files(stage),
         worked=builder.worked,
+        source=partial(builder.picked, stage.input),
     )
     return builder.one_time(_around(stage, found), stage.name)
 

@@ -12,6 +12,7 @@ that wait and for runs whose time is up, also when its keys go quiet. What comes
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -29,6 +30,7 @@ from millstream.flow.stages import SHARDS
 from millstream.patterns.ordering import Ordering
 from millstream.patterns.recipe import DEAD_LETTER, EVENT, PATTERN, TIMED_OUT, Recipe, piece_type
 from millstream.spark.io.packed import SHARD, Packing, packing
+from millstream.spark.io.shard_rows import Shards
 from millstream.spark.io.source import PLACE
 from millstream.spark.session.session import ROCKSDB
 from millstream.spark.stages.columns import WATERMARK, delay, marked
@@ -48,6 +50,7 @@ from millstream.spark.stages.match_rows import (
     Slots,
     whole,
 )
+from millstream.spark.stages.match_source import picked_shards
 from millstream.spark.stages.match_state import MatchShard
 from millstream.spark.stages.waking import waking
 from millstream.spark.task_time import Worked
@@ -72,6 +75,7 @@ def matched(
     prompt: bool = False,
     files: StateFiles | None = None,
     worked: Accumulator[Worked] | None = None,
+    source: Callable[[Shards], DataFrame | None] = lambda _: None,
 ) -> DataFrame:
     """Return the matches that a recipe finds in the rows of a frame, which may be a stream.
 
@@ -80,17 +84,15 @@ def matched(
     the name `counted`; without it, whoever hands them out lets none through. Rows without a key are
     left out too, and go where `keyless` puts them. For rows that are `prompt` see `ordered`. State that
     is large is kept in `files`.
-    Tasks report to `worked` how long they are at it.
+    Tasks report to `worked` how long they are at it. If the `source` of the rows can pick what is needed
+    of them, it does.
     """
     prepared = _prepared(frame, recipe, shards, buried=keyless is not None)
     stage, output = _stage(prepared, frame, recipe, shards, drop_late=drop_late)
     names = stage.slots
     if frame.isStreaming:
-        pack: Packing = keyless or packing(TIME)
-        if files is not None and files.imported:
-            pack = waking(pack, files)
         found = (
-            prepared.mapInArrow(pack, f"{SHARD} int, rows binary")
+            _messages(prepared, frame, recipe, stage, keyless, files, source)
             .groupBy(SHARD)
             .transformWithStateInPandas(
                 MatchShard(stage, files, worked, prompt),
@@ -115,6 +117,31 @@ def matched(
     )
 
 
+def _messages(
+    prepared: DataFrame,
+    frame: DataFrame,
+    recipe: Recipe,
+    stage: ShardMatcher,
+    keyless: Keyless | None,
+    files: StateFiles | None,
+    source: Callable[[Shards], DataFrame | None],
+) -> DataFrame:
+    """Return rows packed for their shards, by their source if it can do that."""
+    pack: Packing = keyless or packing(TIME)
+    if files is not None and files.imported:
+        pack = waking(pack, files)
+    else:
+        shards = picked_shards(frame.schema, recipe, _rows(prepared), stage, keyless)
+        found = None if shards is None else source(shards)
+        if found is not None:
+            return found
+    return prepared.mapInArrow(pack, f"{SHARD} int, rows binary")
+
+
+def _rows(prepared: DataFrame) -> StructType:
+    return StructType([one for one in prepared.schema.fields if one.name not in (SHARD, RECORD)])
+
+
 def shard_matcher(frame: DataFrame, recipe: Recipe, shards: int) -> ShardMatcher:
     """Return what matches the rows of a shard of a frame, as `matched` has it."""
     return _stage(_prepared(frame, recipe, shards, buried=False), frame, recipe, shards)[0]
@@ -124,7 +151,7 @@ def _stage(
     prepared: DataFrame, frame: DataFrame, recipe: Recipe, shards: int, *, drop_late: bool = False
 ) -> tuple[ShardMatcher, StructType]:
     """Return what matches the rows of a shard, and the columns that come out of it."""
-    schema = StructType([one for one in prepared.schema.fields if one.name not in (SHARD, RECORD)])
+    schema = _rows(prepared)
     shown = _row_columns(frame, recipe)
     slots = _slots(recipe, schema, shown)
     output = _output(slots, letters=drop_late or recipe.letters)

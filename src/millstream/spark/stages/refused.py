@@ -19,33 +19,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.journal import DeadLetter
-from millstream.journal.plain import records
 from millstream.spark.daemon import settle
-from millstream.spark.io.source import PLACE, place_of
-from millstream.spark.served.borrowed import Letters, put_letters
+from millstream.spark.io.refused_rows import refuse
+from millstream.spark.served.borrowed import Letters
 
 if TYPE_CHECKING:  # not wanted in executors, which import this
     from pyspark.sql import DataFrame
 
 #: Whether an expression fails on a row.
 FAILS: Final = "__fails"
-
-
-def refuse(letters: Letters, origin: str, rows: pa.Table, reasons: Iterable[str]) -> None:
-    """Keep rows as dead letters, under their places: a batch that is run again adds none."""
-    places = [None] * rows.num_rows
-    if PLACE in rows.column_names:
-        places, rows = rows.column(PLACE).to_pylist(), rows.drop_columns([PLACE])
-    texts = [text for batch in rows.to_batches() for text in records(batch)]
-    found = zip(reasons, texts, map(place_of, places, texts), strict=True)
-    put_letters(
-        letters,
-        [
-            DeadLetter(origin, position, reason, text, partition)
-            for reason, text, (partition, position) in found
-        ],
-    )
 
 
 @dataclass(frozen=True, slots=True)
