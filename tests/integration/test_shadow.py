@@ -50,7 +50,7 @@ def filtered(version: str) -> ms.Flow:
     totals = some.fold(
         "summed", adder(), initial=0, output="k string, at timestamp, total long", by="k"
     )
-    totals.sink("totals", ms.jsonl("totals"))
+    totals.sink("totals", ms.parquet("totals"))
     rows.window("new", every="10 s", n="count(*)").sink("new", ms.jsonl("new"))
     return flow
 

@@ -44,7 +44,7 @@ def carried(version: str) -> ms.Flow:
     name, initial, convert = counted_by(number)
     events.fold(
         name, counter(number), initial=initial, output=_COUNTS, by="k", convert=convert
-    ).sink("counts", ms.jsonl("counts"))
+    ).sink("counts", ms.parquet("counts"))
     return flow
 
 

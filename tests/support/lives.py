@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import pyarrow.parquet as pq
 import pytest
 
 from millstream.spark import failpoints
@@ -200,12 +201,25 @@ def outcome(root: Path, sinks: Iterable[str]) -> dict[str, Counter[str]]:
 
 
 def written(root: Path, sink: str) -> list[dict[str, Any]]:
-    """Return the lines of a sink."""
-    return [
+    """Return the rows of a sink, as its lines have them."""
+    lines = [
         json.loads(line)
         for file in (root / sink).glob("*.jsonl")
         for line in file.read_text().splitlines()
     ]
+    tables = [
+        row for file in (root / sink).glob("*.parquet") for row in pq.read_table(file).to_pylist()
+    ]
+    return [
+        *lines,
+        *({name: _line(one) for name, one in row.items() if one is not None} for row in tables),
+    ]
+
+
+def _line(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return value
 
 
 def compare(run: FlowRun, found: dict[str, Counter[str]], right: dict[str, Counter[str]]) -> None:

@@ -48,7 +48,7 @@ def small(version: str) -> ms.Flow:
     totals = rows.fold(
         "summed", adder(), initial=0, output="k string, at timestamp, total long", by="k"
     )
-    totals.sink("totals", ms.jsonl("totals"))
+    totals.sink("totals", ms.parquet("totals"))
     events.window("kept", every="10 s", **WINDOWED).sink("kept", ms.jsonl("kept"))
     return flow
 
@@ -110,7 +110,7 @@ def large(program: Path) -> Build:
         totals = once.fold(
             "summed", adder(), initial=0, output="k string, at timestamp, total long", by="k"
         )
-        totals.sink("totals", ms.jsonl("totals"))
+        totals.sink("totals", ms.parquet("totals"))
         skipping = rise.skip_past_last()
         rows.match("apart", skipping, emit="k, a.v as low, b.v as high").sink(
             "apart", ms.jsonl("apart")

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.conversion import PandasToArrowConversion
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -22,7 +23,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millstream.spark.stages.frames import frame_of, plain_types
+from millstream.spark.io.result_rows import RESULTS, opened
+from millstream.spark.stages.frames import frame_of, packed_frame, plain_types
 
 NOON = datetime(2024, 5, 4, 12, tzinfo=UTC)
 ELSEWHERE = NOON.astimezone(timezone(timedelta(hours=5)))
@@ -58,6 +60,29 @@ def test_plain_values_are_what_they_were_as_objects(kind: DataType, values: list
     plain = frame_of(rows, ["v"], plain_types(schema))
     objects = frame_of(rows, ["v"])
     assert as_spark_takes_it(plain, schema) == as_spark_takes_it(objects, schema)
+
+
+@pytest.mark.parametrize(("kind", "values"), CASES, ids=[str(kind) for kind, _ in CASES])
+def test_packed_values_are_what_spark_would_have_made_of_them(
+    kind: DataType, values: list[Any]
+) -> None:
+    schema = schema_of(v=kind, n=LongType())
+    rows = [{"v": value, "n": number} for number, value in enumerate(values)]
+    expected = as_spark_takes_it(frame_of(rows, ["v", "n"]), schema)
+    table = pa.Table.from_pylist(expected, to_arrow_schema(schema, timezone="UTC"))
+    for given in (rows, table):
+        messages = packed_frame(given, schema, plain_types(schema))
+        packed = pa.RecordBatch.from_pydict({RESULTS: messages[RESULTS].tolist()})
+        found = pa.Table.from_batches(opened(iter([packed])))
+        assert found.schema.equals(table.schema)
+        assert found.to_pylist() == expected
+
+
+def test_a_column_that_some_rows_lack_is_null_there() -> None:
+    schema = schema_of(n=LongType(), t=StringType())
+    for rows in ([{"n": 1, "t": "a"}, {"n": 2}], [{"t": "b"}]):
+        frame = frame_of(rows, ["n", "t"], plain_types(schema))
+        assert as_spark_takes_it(frame, schema) == [{"n": None, "t": None, **row} for row in rows]
 
 
 def test_values_of_another_type_than_declared_are_left_to_spark() -> None:

@@ -55,6 +55,10 @@ class FilesTarget(StagedTarget):
         self._lines = Lines(format)
 
     @property
+    def takes_packed(self) -> bool:
+        return self._format == "parquet"  # Java makes the lines of the others
+
+    @property
     def _staged(self) -> Path:
         """Where this driver stages: what another one stages late is not taken for ours."""
         log = self._context.log

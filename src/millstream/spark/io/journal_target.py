@@ -38,6 +38,10 @@ class JournalTarget(Target):
         self._least: dict[str, int] = {}
         self._guard = threading.Lock()
 
+    @property
+    def takes_packed(self) -> bool:
+        return True
+
     def share(self) -> JournalTarget:
         """Let one more group write; the journal is let go when all have closed."""
         self._users += 1

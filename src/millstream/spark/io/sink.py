@@ -26,13 +26,16 @@ from millstream.spark.io.batch_sink import BatchSink
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.late import Judge
 from millstream.spark.io.owned import owned
+from millstream.spark.io.result_rows import opened_frame
 from millstream.spark.io.sink_order import SinkOrder
 from millstream.spark.io.source import PLACE, Offset, judge_of, watermark_ms
 from millstream.spark.io.targets import Epoch, Target, decided_offsets
-from millstream.switch.cut import newest
+from millstream.switch.cut import WHOLE, Part, newest
 from millstream.switch.starts import HIDDEN_START
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from millstream.spark.io.recorder import Recorder
 
 
@@ -69,6 +72,8 @@ class GroupSink(BatchSink):
     shadow: bool = False
     #: The job's log, if it has one: it decides which epochs exist.
     log: JobLog | None = None
+    #: The columns of its results, if they come packed.
+    packed: StructType | None = None
     rows_out: int = 0
     _readers: dict[str, JournalReader] = field(default_factory=dict)
     #: The last batch that was logged before this start, and its offsets.
@@ -77,6 +82,11 @@ class GroupSink(BatchSink):
     @property
     def title(self) -> str:
         return f'group "{self.checkpoint.group}"'
+
+    @property
+    def takes_packed(self) -> bool:
+        """Whether nobody has to look at its results before tasks stage them, as a rule."""
+        return bool(self.targets) and all(target.takes_packed for target in self.targets)
 
     def close(self) -> None:
         """Let go of all that holds files open: Java may keep a sink long after its query."""
@@ -136,7 +146,12 @@ class GroupSink(BatchSink):
             self.clock.passed("turn")
         if self.stateful:
             announce(frame.sparkSession.sparkContext, _watermark_behind(logged))
-        frame, recorder = self._owned(frame, logged), self.recorder
+        recorder, parts = self.recorder, _parts(logged)
+        if self.packed is not None and recorder is None and _all_owned(parts, logged):
+            parts = None
+        elif self.packed is not None:
+            frame = opened_frame(frame, self.packed)
+        frame = self._owned(frame, parts, logged)
         several = len(self.targets) + (recorder is not None) > 1
         if several:
             frame.persist(StorageLevel.MEMORY_AND_DISK)
@@ -160,13 +175,11 @@ class GroupSink(BatchSink):
             epoch.decide("admitted", "")
         return target.write(rows, epoch)
 
-    def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
+    def _owned(self, frame: DataFrame, parts: Sequence[Part] | None, logged: Logged) -> DataFrame:
         """Leave out what another version owns, by what was logged for the batch."""
-        offsets = logged.offsets.values()
-        parts = newest(offset.owns for offset in offsets if offset.owns is not None)
         if parts is None or self.start_before is None:
             return frame
-        by = dict(one for offset in offsets for one in offset.owned_by or ())
+        by = dict(one for offset in logged.offsets.values() for one in offset.owned_by or ())
         return frame.where(owned(parts, self.start_before, self.key, tuple(by.items())))
 
     def _take_down(self, frame: DataFrame, epoch: Epoch, recorder: Recorder) -> None:
@@ -252,6 +265,20 @@ class GroupSink(BatchSink):
     def _beginnings(self, source: Input, partitions: int) -> list[int]:
         reader = self._reader(source, partitions)
         return [reader.partition(n).begin for n in range(partitions)]
+
+
+def _parts(logged: Logged) -> Sequence[Part] | None:
+    """Return what the version owns that ran a batch; None: everything."""
+    return newest(one.owns for one in logged.offsets.values() if one.owns is not None)
+
+
+def _all_owned(parts: Sequence[Part] | None, logged: Logged) -> bool:
+    """Tell whether a version owns whatever comes out of a batch, its cut being passed long ago."""
+    passed = logged.watermark_ms * 1000
+    return parts is None or any(
+        (first is None or first <= passed) and until is None and (lowest, above) == (0, WHOLE)
+        for first, until, lowest, above in parts
+    )
 
 
 def _lowest_floor(logged: Logged) -> int | None:

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from millstream.journal import journal_at
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import numbers, texts
+from millstream.spark.io.result_rows import opened
 from millstream.spark.io.unseen import expected_here
 from millstream.spark.io.unwritable import NOT_TEXT, Unwritable, sound, without_nulls
 
@@ -61,7 +62,7 @@ class StageJournal:
         """Stage the rows in this process."""
         refused: list[Unwritable] = []
         with expected_here(self.path):
-            staged = journal_at(self.path).stage(self._sound(batches, refused), self.key)
+            staged = journal_at(self.path).stage(self._sound(opened(batches), refused), self.key)
         yield from staged_answer([json.dumps(asdict(one)) for one in staged], refused)
 
     def _sound(
@@ -104,7 +105,7 @@ class StageFiles:
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage the rows in this process, some of them at a time."""
         with expected_here(self.folder), self.opened() as file:
-            for batch in batches:
+            for batch in opened(batches):
                 file.add(batch)
             file.flush()
         yield from file.answer()

@@ -106,6 +106,11 @@ class Target(ABC):
     #: what is published; otherwise it decides before `write` that the epoch may be.
     decides: ClassVar[bool] = False
 
+    @property
+    def takes_packed(self) -> bool:
+        """Whether `write` takes packed results, too: its tasks open them (`io/result_rows.py`)."""
+        return False
+
     def prepare(self, schema: StructType) -> None:  # noqa: B027
         """Make what rows of this schema are written to, if it is not there."""
 

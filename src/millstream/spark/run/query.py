@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from millstream.clock import MICROSECOND
 from millstream.flow.flow import Flow
@@ -24,7 +25,7 @@ from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Control
 from millstream.spark.io.moved import settle_in
 from millstream.spark.io.sink import GroupSink, Input
-from millstream.spark.io.source import padded, watermark_ms
+from millstream.spark.io.source import PLACE, padded, watermark_ms
 from millstream.spark.run.entry_rows import EntryReader, lag
 from millstream.spark.run.failure import failed_on_a_row
 from millstream.spark.run.stores import check_seen, store_settings
@@ -111,7 +112,7 @@ class GroupQuery:
         settle_in(self.checkpoint)
         if self.sink.clock.tasks is None:
             self.sink.clock.tasks = TaskReports.begin(self.spark, cores(self.spark))
-        frame = self.builder().results(self.group.output)
+        frame = self._results()
         # Spark copies these from the session when a query starts; a restart takes those of the
         # checkpoint.
         stages = [self.flow.stages[name] for name in self.group.stages]
@@ -124,6 +125,17 @@ class GroupQuery:
         # What two expressions have in common would be computed outside of what catches its errors.
         self.spark.conf.set("spark.sql.subexpressionElimination.enabled", not self.careful)
         self.query = writer.option("checkpointLocation", self.checkpoint.spark_location).start()
+
+    def _results(self) -> DataFrame:
+        """Return what the group makes, packed if nobody but its sink's tasks looks at it."""
+        builder, output = self.builder(), self.group.output
+        frame = builder.packed_results(output) if self.sink.takes_packed else None
+        self.sink.packed = None
+        if frame is None:
+            return builder.results(output)
+        fields = self.analysis.schemas[output].fields
+        self.sink.packed = StructType([one for one in fields if one.name != PLACE])
+        return frame
 
     def ready(self) -> bool:
         """Finish what was decided; return whether the group has not ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,14 +24,15 @@ if TYPE_CHECKING:  # not wanted in executors, which import this
     from millstream.spark.stages.build import Builder
 
 
-def build(stage: Distinct, builder: Builder) -> DataFrame:
+def build(stage: Distinct, builder: Builder, *, packed: bool = False) -> DataFrame:
     frame, time = builder.frame(stage.input), builder.time(stage.input)
     rule = Keeping(stage.by, time, stage.within // MICROSECOND)
     fields = [StructField(field.name, field.dataType) for field in frame.schema.fields]
-    return ordered(stage, builder, rule, time=time, output=StructType(fields), wait=True)
+    output = StructType(fields)
+    return ordered(stage, builder, rule, time=time, output=output, wait=True, packed=packed)
 
 
-KIND = SparkKind(build, ordered=True, own_state=True)
+KIND = SparkKind(build, packed=partial(build, packed=True), ordered=True, own_state=True)
 
 
 @dataclass(frozen=True, slots=True)

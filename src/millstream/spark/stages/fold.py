@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from math import isnan
+from operator import lt
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 from msgspec import Raw
 from pyspark.sql import DataFrame
@@ -15,6 +19,7 @@ from millstream.clock import MICROSECOND
 from millstream.errors import RunError
 from millstream.flow.kept import Kept, conformed
 from millstream.spark.io.packed import micros
+from millstream.spark.io.refused_rows import refuse
 from millstream.spark.io.source import PLACE
 from millstream.spark.served.borrowed import Letters
 from millstream.spark.stages.coding import decode, encode
@@ -27,7 +32,6 @@ from millstream.spark.stages.ordered import (
     dictionaries,
     ordered,
 )
-from millstream.spark.stages.refused import refuse
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.state import NO_TIME
 
@@ -36,7 +40,7 @@ if TYPE_CHECKING:  # not wanted in executors, which import this
     from millstream.spark.stages.build import Builder
 
 
-def build(stage: Fold, builder: Builder) -> DataFrame:
+def build(stage: Fold, builder: Builder, *, packed: bool = False) -> DataFrame:
     from millstream.flow.stages.named_states import kept
 
     wait = stage.order == "time"
@@ -52,7 +56,7 @@ def build(stage: Fold, builder: Builder) -> DataFrame:
         states=kept(stage.states),
     )
     rule: Rule = _declared(stage, folding) if stage.folds else folding
-    return ordered(stage, builder, rule, time=time, output=output, wait=wait)
+    return ordered(stage, builder, rule, time=time, output=output, wait=wait, packed=packed)
 
 
 def _declared(stage: Fold, plain: Folding) -> Rule:
@@ -63,7 +67,13 @@ def _declared(stage: Fold, plain: Folding) -> Rule:
     return DeclaredFolding(plain, stage.folds, taken)
 
 
-KIND = SparkKind(build, ordered=True, own_state=True)
+KIND = SparkKind(build, packed=partial(build, packed=True), ordered=True, own_state=True)
+
+
+Times = np.ndarray[Any, np.dtype[np.int64]]
+
+#: The state of a key that has none yet: a step may keep None.
+_NEW: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,37 +103,91 @@ class Folding:
         return NO_TIME
 
     def take(self, rows: pa.Table, keys: RowKeys, state: State) -> list[dict[str, Any]]:
-        results = []
-        get, keep, step = state.get, self.keep, self._step
-        for number, (key, row, at) in enumerate(self._given(rows, keys)):
-            known = get(key)
-            if keep is not None and known is not None and at - known[1] >= keep:
-                known = None  # event time has left it behind
-            before = _initial(self.initial) if known is None else known[0]
-            try:
+        given, codes, times = self._given(rows), keys.codes.tolist(), self._times(rows)
+        known = [state.get(key) for key in keys.known]
+        kept = [_NEW if one is None else one[0] for one in known]
+        results: list[dict[str, Any] | None] = []
+        # Little for each row: what can be checked for all of them at once comes behind the loop.
+        step, states, initial, emit = self.step, self.states, self.initial, results.append
+        try:
+            for code, row, gone in zip(codes, given, self._left_behind(codes, times, known)):  # noqa: B905
+                before = kept[code]
+                if before is _NEW or gone:
+                    before = _initial(initial)
                 after, result = step(before, row)
+                kept[code] = conformed(states, after) if states else after
+                emit(result)
+        except RunError:
+            raise
+        except Exception as error:
+            raise self._failed(given[len(results)], error) from error
+        found = self._checked(results, given)
+        for code in {*codes[::1000], *(code for code, one in enumerate(known) if one is None)}:
+            self._check(kept[code])
+        last = np.empty(len(known), np.int64)
+        last[keys.codes] = times  # the last of a key stays
+        state.update(zip(keys.known, zip(kept, last.tolist(), strict=True), strict=True))
+        return found
+
+    def _left_behind(
+        self, codes: list[int], times: Times, known: list[tuple[Any, int] | None]
+    ) -> Iterable[bool]:
+        """Return for each row whether event time has left the state of its key behind."""
+        keep, lasts = self.keep, [None if one is None else one[1] for one in known]
+        if keep is None:
+            return repeat(False)
+        found = []
+        for code, at in zip(codes, times.tolist(), strict=True):
+            before, lasts[code] = lasts[code], at
+            found.append(before is not None and at - before >= keep)
+        return found
+
+    def _checked(
+        self, results: list[dict[str, Any] | None], given: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the rows that came out, if they can."""
+        found = [one for one in results if one is not None]
+        if self._are_sound(found, results, given):
+            return found
+        for row, result in zip(given, results, strict=True):
+            try:
+                self._check_result(row, result)
             except RunError:
                 raise
             except Exception as error:
-                if self.letters is None:
-                    raise self._stopped(row, error) from error
-                raise RowFailed(self._take_others) from error
-            if known is None or number % 1000 == 0:
-                self._check(after)
-            state[key] = (after, at)
-            if result is not None:
-                results.append(result)
-        return results
+                raise self._failed(row, error) from error
+        return found
+
+    def _are_sound(
+        self,
+        found: list[dict[str, Any]],
+        results: list[dict[str, Any] | None],
+        given: list[dict[str, Any]],
+    ) -> bool:
+        """Tell of most results, at once, that each of them can come out."""
+        if not all(map(self.output.issuperset, found)):
+            return False
+        if self.time is None:
+            return True
+        time = self.time
+        own = [row[time] for row, one in zip(given, results, strict=True) if one is not None]
+        try:
+            return not any(map(lt, [one[time] for one in found], own))
+        except (KeyError, TypeError):  # there is none, or it is no time
+            return False
 
     def _take_others(self, rows: pa.Table, keys: RowKeys, state: State) -> list[dict[str, Any]]:
         results, failed = [], {}
-        for number, (key, row, at) in enumerate(self._given(rows, keys)):
+        own = zip(keys, self._given(rows), self._times(rows).tolist(), strict=True)
+        for number, (key, row, at) in enumerate(own):
             known = state.get(key)
             if self.keep is not None and known is not None and at - known[1] >= self.keep:
                 known = None
             before = encode(_initial(self.initial) if known is None else known[0])
             try:
-                after, result = self._step(decode(before), row)
+                after, result = self.step(decode(before), row)
+                after = conformed(self.states, after) if self.states else after
+                self._check_result(row, result)
             except RunError:
                 raise
             except Exception as error:  # noqa: BLE001 (the user's function may raise anything)
@@ -138,20 +202,18 @@ class Folding:
         refuse(self.letters, f"fold:{self.stage}", lost, failed.values())
         return results
 
-    def _given(self, rows: pa.Table, keys: RowKeys) -> Iterator[tuple[bytes, dict[str, Any], int]]:
-        plain = rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows
-        times = [NO_TIME] * len(keys)
-        if self.in_order and self.time is not None:
-            times = micros(rows.column(self.time)).tolist()
-        return zip(keys, dictionaries(plain), times, strict=True)
+    def _given(self, rows: pa.Table) -> list[dict[str, Any]]:
+        return dictionaries(rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows)
 
-    def _step(self, state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-        """Call the user's function, and check the row that it returns."""
-        after, result = self.step(state, row)
-        if self.states:
-            after = conformed(self.states, after)
+    def _times(self, rows: pa.Table) -> Times:
+        if self.in_order and self.time is not None:
+            return micros(rows.column(self.time))
+        return np.full(rows.num_rows, NO_TIME, np.int64)
+
+    def _check_result(self, row: dict[str, Any], result: dict[str, Any] | None) -> None:
+        """Check what the user's function returns for a row."""
         if result is None:
-            return after, None
+            return
         if not result.keys() <= self.output:
             # No matter of this row.
             unknown = min(result.keys() - self.output)
@@ -163,7 +225,10 @@ class Folding:
             raise ValueError(f'its result has no "{self.time}"')
         if self.time is not None and result[self.time] < row[self.time]:
             raise ValueError(f"its result lies before the row: {result[self.time]}")
-        return after, result
+
+    def _failed(self, row: dict[str, Any], error: Exception) -> Exception:
+        """Return what to raise for a row on which the user's function fails."""
+        return self._stopped(row, error) if self.letters is None else RowFailed(self._take_others)
 
     def _stopped(self, row: dict[str, Any], error: Exception) -> RunError:
         return RunError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
+from pyspark.sql.conversion import PandasToArrowConversion
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     BooleanType,
@@ -22,6 +24,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from millstream.spark.io.result_rows import RESULTS, messages
+from millstream.spark.io.schemas import arrow_schema
+
 
 def frame_of(
     rows: list[dict[str, Any]] | pa.Table,
@@ -31,9 +36,32 @@ def frame_of(
     """Return some columns of rows; `types` has those of columns that Arrow can make by itself."""
     if isinstance(rows, pa.Table):
         return pd.DataFrame({name: series(rows.column(name)) for name in columns})
-    found = {name: [row.get(name) for row in rows] for name in columns}
-    known = types or {}
-    return pd.DataFrame({name: _column(found[name], known.get(name)) for name in columns})
+    known, found = types or {}, zip(columns, _columns(rows, columns), strict=True)
+    return pd.DataFrame({name: _column(values, known.get(name)) for name, values in found})
+
+
+def packed_frame(
+    rows: list[dict[str, Any]] | pa.Table, schema: StructType, types: Mapping[str, pa.DataType]
+) -> pd.DataFrame:
+    """Return rows as messages (`io/result_rows.py`), of the types that Spark would give them."""
+    if isinstance(rows, pa.Table):
+        table = rows.select(schema.names).cast(arrow_schema(schema), safe=False)
+        (batch,) = table.combine_chunks().to_batches()
+    else:
+        frame = frame_of(rows, schema.names, types)
+        # As Spark does with what a stage returns.
+        batch = PandasToArrowConversion.convert(
+            frame, schema, timezone="UTC", safecheck=False, arrow_cast=True
+        )
+    return pd.DataFrame({RESULTS: messages(batch)})
+
+
+def _columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[Sequence[Any]]:
+    """Return the values of rows by name; null where a row has none."""
+    if len(names) > 1:
+        with suppress(KeyError):
+            return list(zip(*map(itemgetter(*names), rows), strict=True))
+    return [[row.get(name) for row in rows] for name in names]
 
 
 def plain_types(output: StructType) -> dict[str, pa.DataType]:
@@ -51,7 +79,7 @@ _PLAIN: Final = (
 )
 
 
-def _column(values: list[Any], kind: pa.DataType | None) -> pd.Series[Any]:
+def _column(values: Sequence[Any], kind: pa.DataType | None) -> pd.Series[Any]:
     if kind is not None:
         # As objects, they would take Spark three times as long, and NaN would count as null.
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from itertools import chain, compress, repeat
 from operator import ne
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -40,10 +41,11 @@ from pyspark.sql.types import StructType
 from millstream.spark.daemon import settle
 from millstream.spark.io.batch_floor import announced_us, microseconds
 from millstream.spark.io.packed import PIECE, SHARD, Packed, from_bytes, micros, packed, packing
+from millstream.spark.io.result_rows import PACKED
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.alarm import Alarm
 from millstream.spark.stages.coding import decode_all, encode_all
-from millstream.spark.stages.frames import frame_of, plain_types
+from millstream.spark.stages.frames import frame_of, packed_frame, plain_types
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.spark.task_time import PYTHON, STATE, Worked, measured
 from millstream.state import ShardState, StateFiles
@@ -102,9 +104,17 @@ class Rule(Protocol):
 def dictionaries(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows as dictionaries."""
     columns = [values(column) for column in rows.columns]
-    names = rows.column_names
-    # Each has as many values as there are names; asking for it takes a third as long again.
-    return [dict(zip(names, row)) for row in zip(*columns)]  # noqa: B905
+    return _dictionaries(tuple(rows.column_names))(*columns) if columns else []
+
+
+@cache
+def _dictionaries(names: tuple[str, ...]) -> Callable[..., list[dict[str, Any]]]:
+    """Return what makes dictionaries of columns: with fixed names, four times as fast as `dict(zip(...))`."""
+    each = [f"v{number}" for number in range(len(names))]
+    pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(names, each, strict=True))
+    code = f"lambda *columns: [{{{pairs}}} for {', '.join(each)}, in zip(*columns)]"
+    made: Callable[..., list[dict[str, Any]]] = eval(code)  # noqa: S307 (names are quoted)
+    return made
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
@@ -176,11 +186,14 @@ def ordered(
     time: str | None,
     output: StructType,
     wait: bool,
+    packed: bool = False,
 ) -> DataFrame:
     """Run `rule` over the rows of a stage's input, shard by shard.
 
-    Rows come in order of arrival if they need not `wait` for the watermark.
+    Rows come in order of arrival if they need not `wait` for the watermark. What comes out may be
+    `packed`: see `io/result_rows.py`.
     """
+    output = StructType([one for one in output if not (packed and one.name == PLACE)])
     messages = builder.messages(stage.input, rule.by, stage.shards) if wait else None
     if messages is None:
         frame = builder.frame(stage.input)
@@ -194,13 +207,14 @@ def ordered(
         plain_types(output),
         builder.worked,
         prompt=builder.prompt(stage.input),
+        packed=output if packed else None,
     )
     return messages.groupBy(SHARD).transformWithStateInPandas(
         processor,
-        output,
+        PACKED if packed else output,
         outputMode="append",
         timeMode="none" if time is None else "eventTime",
-        eventTimeColumnName=time or "",
+        eventTimeColumnName=time if time is not None and not packed else "",
     )
 
 
@@ -224,6 +238,8 @@ class _Shard(StatefulProcessor):
     worked: Accumulator[Worked] | None = None
     #: No stage above holds rows back: they wait for what is announced with their batch.
     prompt: bool = False
+    #: The columns of what comes out, if it is packed.
+    packed: StructType | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         settle()
@@ -281,8 +297,12 @@ class _Shard(StatefulProcessor):
         """Let the rule have rows, and store what it remembers."""
         with uncollected():
             results = self._taken(shard, ready, watermark)
-        if len(results):
+        if not len(results):
+            return
+        if self.packed is None:
             yield frame_of(results, self.columns, self.types)
+        else:
+            yield packed_frame(results, self.packed, self.types)
 
     def _taken(self, shard: int, ready: pa.Table, watermark: int | None) -> Results:
         manifest = load(joined(piece for (piece,) in self._keys.get()), self.rule.old_time)
