@@ -145,6 +145,41 @@ def test_match_recognize_is_a_stage_that_a_window_may_follow() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        # Spark's optimizer leaves the origin out of these, so it is not read.
+        "delay > 10 OR origin = 'x' AND false",
+        "delay > 10 OR delay > 10 AND origin = 'x'",
+        # Hundreds of conditions stay one.
+        " OR ".join(f"delay = {one}" for one in range(11, 611)),
+    ],
+)
+def test_a_condition_may_be_simpler_than_it_is_written(first: str) -> None:
+    stream = departures()
+    pair = ms.Pattern().begin("a", first).followed_by("b", "delay < 0").within("10 minutes")
+    stream.match("pairs", pair, emit="a.delay as low").sink("pairs", ms.memory())
+    with flow_test(stream.flow) as t:
+        t.send("departures", [event("JFK", delay, n) for n, delay in enumerate([11, -1, 12])])
+        t.end()
+        assert [row["low"] for row in t.results("pairs")] == [11.0]
+
+
+@pytest.mark.parametrize("first", ["delay > 10", "abs(delay) > 10"])
+def test_a_dead_letter_has_the_same_words_whoever_leaves_the_row_out(first: str) -> None:
+    schema = ms.inbox("origin string, gate string, delay double, n long, at timestamp")
+    stream = ms.Flow("flights").source("departures", schema, time="at", key="origin")
+    pair = ms.Pattern().begin("a", first).followed_by("b", "delay < 0").within("10 minutes")
+    stream.match("pairs", pair, by="gate", emit="gate").sink("pairs", ms.memory())
+    with flow_test(stream.flow) as t:
+        t.send("departures", [{**event("JFK", 11, 0.000001), "gate": None, "n": None}])
+        t.end()
+        (letter,) = t.dead_letters("departures")
+    assert letter["record"] == (
+        '{"origin": "JFK", "gate": null, "delay": 11.0, "n": null, "at": "2013-03-08T14:00:00.000060+00:00"}'
+    )
+
+
 def test_events_without_the_key_of_a_pattern_become_dead_letters() -> None:
     schema = ms.inbox("origin string, gate string, delay double, at timestamp")
     stream = ms.Flow("flights").source("departures", schema, time="at", key="origin")

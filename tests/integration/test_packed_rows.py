@@ -116,6 +116,7 @@ BY_ARROW = [
         "b OR d > 0",
         "NOT (b AND s = 'A') OR n IS NULL",
         "s = 'A' AND n > 0 AND d < 1 OR b",
+        " OR ".join(f"n = {one}" for one in range(-300, 300)),
     ),
 ]
 BY_SPARK_ALONE = [
@@ -136,6 +137,8 @@ BY_SPARK_ALONE = [
         "s = 'it\\\\s'",
         "s = 'a\\nb'",
         "s = 'it''s'",
+        "s = '${env:HOME}'",
+        "NOT " * 60 + "b",
         "n > 9999999999999999999",
         "at > '2020-01-01'",
         "b < true",

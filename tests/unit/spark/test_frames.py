@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -76,6 +77,13 @@ def test_packed_values_are_what_spark_would_have_made_of_them(
         found = pa.Table.from_batches(opened(iter([packed])))
         assert found.schema.equals(table.schema)
         assert found.to_pylist() == expected
+
+
+def test_a_row_that_makes_up_what_it_lacks_is_not_asked() -> None:
+    schema, rows = schema_of(a=LongType(), b=LongType()), [Counter(a=1), Counter(b=2)]
+    frame = frame_of([*rows], ["a", "b"], plain_types(schema))
+    assert as_spark_takes_it(frame, schema) == [{"a": 1, "b": None}, {"a": None, "b": 2}]
+    assert rows == [{"a": 1}, {"b": 2}]
 
 
 def test_a_column_that_some_rows_lack_is_null_there() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.spark.io.result_rows import MESSAGE_BYTES, RESULTS, messages, opened
-from millstream.spark.io.sink import _all_owned
+from millstream.spark.io.sink import all_owned
 from millstream.spark.io.staging import StageFiles
 from millstream.switch.cut import WHOLE
 
@@ -40,6 +39,14 @@ def test_many_rows_become_several_messages_and_none_becomes_none() -> None:
     assert messages(ROWS.slice(0, 0)) == []
 
 
+def test_large_rows_behind_small_ones_are_messages_of_their_own() -> None:
+    texts = [*("x" * 10 for _ in range(100_000)), *("y" * MESSAGE_BYTES for _ in range(5))]
+    found = messages(pa.record_batch({"t": texts}))
+    opened_ones = [batch for part in found for batch in pa.ipc.open_stream(part)]
+    assert max(one.nbytes for one in opened_ones) <= MESSAGE_BYTES + 100
+    assert sum(one.num_rows for one in opened_ones) == len(texts)
+
+
 def test_a_file_of_packed_rows_is_that_of_the_rows(tmp_path: Path) -> None:
     files = []
     for batch in (ROWS, packed(ROWS)):
@@ -54,7 +61,7 @@ def test_a_file_of_packed_rows_is_that_of_the_rows(tmp_path: Path) -> None:
     [
         (None, True),
         (((None, None, 0, WHOLE),), True),
-        # From a cut on that event time has passed, or has not.
+        # From a cut on, behind which all of them start, or not.
         (((5_000, None, 0, WHOLE),), True),
         (((5_001, None, 0, WHOLE),), False),
         # A version that leaves, one that shares keys, one that owns nothing.
@@ -67,5 +74,10 @@ def test_a_file_of_packed_rows_is_that_of_the_rows(tmp_path: Path) -> None:
 def test_results_stay_packed_only_where_all_of_them_are_the_version_s(
     parts: Any, owned: bool
 ) -> None:
-    logged: Any = SimpleNamespace(watermark_ms=5)
-    assert _all_owned(parts, logged) == owned
+    assert all_owned(parts, 5_000) == owned
+
+
+def test_results_that_may_start_at_any_time_are_a_version_s_only_without_a_cut() -> None:
+    assert all_owned(None, None)
+    assert all_owned(((None, None, 0, WHOLE),), None)
+    assert not all_owned(((5_000, None, 0, WHOLE),), None)

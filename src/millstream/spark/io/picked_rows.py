@@ -7,13 +7,14 @@ are, and the others go to the shards packed: Spark sees none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.spark.io.arrays import numbers
-from millstream.spark.io.row_tests import Masking, Test
+from millstream.spark.io.row_tests import Masking, Test, columns_of
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -37,6 +38,12 @@ class Picked(msgspec.Struct, frozen=True):
     #: Rows that meet no test are left out.
     quiet: bool
     lost: Lost | None = None
+
+    @property
+    def needed(self) -> set[str]:
+        """The columns that are looked at."""
+        tests = chain.from_iterable(self.masks.values())
+        return {self.key[0], *self.columns.values()}.union(*map(columns_of, tests))
 
 
 def keyless_reason(stage: str, columns: Sequence[str]) -> str:

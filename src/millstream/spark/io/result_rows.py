@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.spark.io.packed import to_bytes
+from millstream.spark.served.messages import in_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,8 +27,7 @@ MESSAGE_BYTES: Final = 4 << 20
 
 def messages(rows: pa.RecordBatch) -> list[bytes]:
     """Return rows as messages."""
-    step = max(1, rows.num_rows * MESSAGE_BYTES // max(1, rows.nbytes))
-    return [to_bytes(rows.slice(at, step)) for at in range(0, rows.num_rows, step)]
+    return [to_bytes(one) for one in in_pieces([rows], MESSAGE_BYTES)]
 
 
 def opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -76,6 +76,18 @@ _SIGNS: Final[dict[str, Callable[[Any, Any], Flags]]] = {
 }
 
 
+def columns_of(test: Test) -> set[str]:
+    """Return the columns that a test looks at."""
+    match test:
+        case Compare(column) | Missing(column) | Flag(column):
+            return {column}
+        case Not(inner):
+            return columns_of(inner)
+        case Every(tests) | Some(tests):
+            return set().union(*map(columns_of, tests))
+    return set()
+
+
 class Masking:
     """Rows, and what is known of the tests that they meet: each is computed once."""
 

@@ -147,7 +147,8 @@ class GroupSink(BatchSink):
         if self.stateful:
             announce(frame.sparkSession.sparkContext, _watermark_behind(logged))
         recorder, parts = self.recorder, _parts(logged)
-        if self.packed is not None and recorder is None and _all_owned(parts, logged):
+        lowest = None if before is None else self.floor(before)
+        if self.packed is not None and recorder is None and all_owned(parts, lowest):
             parts = None
         elif self.packed is not None:
             frame = opened_frame(frame, self.packed)
@@ -272,12 +273,13 @@ def _parts(logged: Logged) -> Sequence[Part] | None:
     return newest(one.owns for one in logged.offsets.values() if one.owns is not None)
 
 
-def _all_owned(parts: Sequence[Part] | None, logged: Logged) -> bool:
-    """Tell whether a version owns whatever comes out of a batch, its cut being passed long ago."""
-    passed = logged.watermark_ms * 1000
+def all_owned(parts: Sequence[Part] | None, lowest: int | None) -> bool:
+    """Tell whether a version owns whatever starts at a time or later; None: at any time."""
     return parts is None or any(
-        (first is None or first <= passed) and until is None and (lowest, above) == (0, WHOLE)
-        for first, until, lowest, above in parts
+        (first is None or (lowest is not None and first <= lowest))
+        and until is None
+        and (low, high) == (0, WHOLE)
+        for first, until, low, high in parts
     )
 
 

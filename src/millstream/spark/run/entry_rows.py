@@ -21,11 +21,12 @@ from millstream.plan.groups import journal_read
 from millstream.spark.io.checkpoint import Logged
 from millstream.spark.io.shard_rows import Shards, message_fields
 from millstream.spark.io.sink import Input
-from millstream.spark.io.source import MARKER, ReadSettings, padded
+from millstream.spark.io.source import MARKER, PLACE, ReadSettings, padded
 from millstream.spark.served.serving import serving
 from millstream.spark.session.session import cores
 from millstream.spark.stages.analyse import Fields, entry_schema, needs_place
 from millstream.spark.stages.columns import place_field
+from millstream.spark.stages.kind import kind_of
 
 if TYPE_CHECKING:
     from millstream.spark.run.query import GroupQuery
@@ -40,12 +41,7 @@ class EntryReader:
 
     def rows(self, name: str) -> DataFrame:
         """Return the rows of an entry point, markers included: the columns that a result depends on."""
-        group, analysis = self.query.group.name, self.query.analysis
-        if self.query.careful:  # dead letters have all columns
-            return self.read(name, tuple(self._schema(name).fieldNames()), self._control)
-        return self.read(
-            name, analysis.columns[group, name], self._control, analysis.fields[group, name]
-        )
+        return self.read(name, self._columns(name), self._control, self._fields(name))
 
     def packed(self, name: str, by: tuple[str, ...], shards: int) -> DataFrame | None:
         """Return all rows of an entry point packed for the shards of a stage, if they can be."""
@@ -67,11 +63,12 @@ class EntryReader:
 
     def picked(self, name: str, shards: Shards) -> DataFrame | None:
         """Return what a pattern needs of the rows of an entry point, packed, if the source can do that."""
-        query = self.query
-        group, columns = query.group.name, query.analysis.columns[query.group.name, name]
+        query, columns = self.query, self._columns(name)
         readers = [one for one in query.group.stages if name in query.flow.stages[one].inputs]
-        narrowed = query.analysis.fields[group, name]
-        if len(readers) > 1 or narrowed or query.careful:
+        assert shards.picked is not None
+        # What Spark's optimizer finds that no result depends on is not read.
+        unread = shards.picked.needed - {*columns, PLACE}
+        if len(readers) > 1 or self._fields(name) or unread or query.careful:
             return None
         return packed_rows(query.spark, self._settings(name, columns, self._control, {}), shards)
 
@@ -88,6 +85,24 @@ class EntryReader:
         """
         settings = self._settings(name, columns, control, parts or {})
         return entry_rows(self.query.spark, settings, self._schema(name))
+
+    def _columns(self, name: str) -> tuple[str, ...]:
+        """Return the columns that are read."""
+        if self._whole:
+            return tuple(self._schema(name).fieldNames())
+        return self.query.analysis.columns[self.query.group.name, name]
+
+    def _fields(self, name: str) -> Fields:
+        """Return the fields that are read of structs that are not read whole."""
+        return {} if self._whole else self.query.analysis.fields[self.query.group.name, name]
+
+    @property
+    def _whole(self) -> bool:
+        """Whether rows may become dead letters here: those have all columns."""
+        flow = self.query.flow
+        stages = [flow.stages[name] for name in self.query.group.stages]
+        kinds = [(one, kind_of(one).refuses) for one in stages]
+        return self.query.careful or any(tell and tell(one, flow) for one, tell in kinds)
 
     @property
     def _control(self) -> Path:

@@ -108,26 +108,34 @@ class Folding:
         kept = [_NEW if one is None else one[0] for one in known]
         results: list[dict[str, Any] | None] = []
         # Little for each row: what can be checked for all of them at once comes behind the loop.
-        step, states, initial, emit = self.step, self.states, self.initial, results.append
+        step, states, emit = self.step, self.states, results.append
         try:
             for code, row, gone in zip(codes, given, self._left_behind(codes, times, known)):  # noqa: B905
                 before = kept[code]
                 if before is _NEW or gone:
-                    before = _initial(initial)
-                after, result = step(before, row)
-                kept[code] = conformed(states, after) if states else after
+                    kept[code], result = self._begun(row)
+                else:
+                    after, result = step(before, row)
+                    kept[code] = conformed(states, after) if states else after
                 emit(result)
         except RunError:
             raise
         except Exception as error:
             raise self._failed(given[len(results)], error) from error
         found = self._checked(results, given)
-        for code in {*codes[::1000], *(code for code, one in enumerate(known) if one is None)}:
+        for code in set(codes[::1000]):
             self._check(kept[code])
         last = np.empty(len(known), np.int64)
         last[keys.codes] = times  # the last of a key stays
         state.update(zip(keys.known, zip(kept, last.tolist(), strict=True), strict=True))
         return found
+
+    def _begun(self, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
+        """Call the step for the first row of a key."""
+        after, result = self.step(_initial(self.initial), row)
+        after = conformed(self.states, after) if self.states else after
+        self._check(after)
+        return after, result
 
     def _left_behind(
         self, codes: list[int], times: Times, known: list[tuple[Any, int] | None]
@@ -165,13 +173,13 @@ class Folding:
         given: list[dict[str, Any]],
     ) -> bool:
         """Tell of most results, at once, that each of them can come out."""
-        if not all(map(self.output.issuperset, found)):
+        if not set(map(type, found)) <= {dict} or not all(map(self.output.issuperset, found)):
             return False
         if self.time is None:
             return True
         time = self.time
-        own = [row[time] for row, one in zip(given, results, strict=True) if one is not None]
         try:
+            own = [row[time] for row, one in zip(given, results, strict=True) if one is not None]
             return not any(map(lt, [one[time] for one in found], own))
         except (KeyError, TypeError):  # there is none, or it is no time
             return False

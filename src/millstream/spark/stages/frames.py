@@ -58,7 +58,7 @@ def packed_frame(
 
 def _columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[Sequence[Any]]:
     """Return the values of rows by name; null where a row has none."""
-    if len(names) > 1:
+    if len(names) > 1 and set(map(type, rows)) == {dict}:  # others may make up what they lack
         with suppress(KeyError):
             return list(zip(*map(itemgetter(*names), rows), strict=True))
     return [[row.get(name) for row in rows] for name in names]

@@ -9,13 +9,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.journal import DeadLetter
 from millstream.spark.io.packed import packing
 from millstream.spark.io.picked_rows import keyless_reason
-from millstream.spark.io.source import PLACE, place_of
-from millstream.spark.served.borrowed import Letters, put_letters
+from millstream.spark.io.refused_rows import refuse
+from millstream.spark.io.source import PLACE
+from millstream.spark.served.borrowed import Letters
 
-#: Such a row as JSON; missing in all others.
+#: Such a row as it came; missing in all others.
 RECORD: Final = "__record"
 
 
@@ -43,15 +43,8 @@ class Keyless:
         return batch.drop_columns([RECORD])
 
     def _bury(self, rows: pa.RecordBatch) -> None:
-        records = rows.column(RECORD).to_pylist()
-        places = (
-            rows.column(PLACE).to_pylist() if PLACE in rows.schema.names else [None] * len(records)
-        )
+        whole = pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows.column(RECORD))])
+        if PLACE in rows.schema.names:
+            whole = whole.append_column(PLACE, rows.column(PLACE))
         reason = keyless_reason(self.stage, self.columns)
-        letters = (
-            DeadLetter(f"match:{self.stage}", position, reason, record, partition)
-            for record, (partition, position) in zip(
-                records, map(place_of, places, records), strict=True
-            )
-        )
-        put_letters(self.letters, letters)
+        refuse(self.letters, f"match:{self.stage}", whole, [reason] * whole.num_rows)

@@ -55,6 +55,7 @@ class SparkKind:
         own_state: It keeps state in `transformWithState`, for which Spark has no store but RocksDB.
         whole_rows: It keeps whole rows, for which RocksDB is the better store unless they leave soon.
         sifts: It can leave out rows on which its expressions fail (`builder.sifted`).
+        refuses: Tells whether rows may become its dead letters, in which no column is missing.
         carry: Returns what carries state over at a cut, where that is not a value per key.
     """
 
@@ -66,6 +67,7 @@ class SparkKind:
     own_state: bool = False
     whole_rows: bool = False
     sifts: bool = False
+    refuses: Callable[[Any, Flow], bool] | None = None
     carry: Callable[[Versions], ShardCarry] | None = None
 
     @property

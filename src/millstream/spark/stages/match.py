@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from millstream.errors import InternalError
+from millstream.flow.flow import Flow
 from millstream.flow.stages import Match, Written
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import Query
@@ -61,15 +62,29 @@ def results(stage: Match, builder: Builder) -> DataFrame:
     return build(stage, builder, HIDDEN_START)
 
 
-KIND = SparkKind(build, results=results, ordered=True, own_state=True, sifts=True, carry=_carry)
+def _may_lack_keys(stage: Match, flow: Flow) -> bool:
+    """Tell whether there may be rows without the key of a stage."""
+    above = flow.stages[stage.input]
+    # A source takes none without its own key.
+    known = isinstance(above, Written) and above.writer == "source" and stage.by == (above.key,)
+    return bool(stage.by) and not known
+
+
+KIND = SparkKind(
+    build,
+    results=results,
+    ordered=True,
+    own_state=True,
+    sifts=True,
+    refuses=_may_lack_keys,
+    carry=_carry,
+)
 
 
 def _keyless(stage: Match, builder: Builder) -> Keyless | None:
     """Return where rows go that have no key; None where there cannot be any."""
-    above, letters = builder.flow.stages[stage.input], builder.letters(stage)
-    # A source takes none without its own key.
-    known = isinstance(above, Written) and above.writer == "source" and stage.by == (above.key,)
-    if letters is None or not stage.by or known:
+    letters = builder.letters(stage)
+    if letters is None or not _may_lack_keys(stage, builder.flow):
         return None
     return Keyless(stage.name, stage.by, letters, TIME)
 

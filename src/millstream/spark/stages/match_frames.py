@@ -259,15 +259,13 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
     ]
     columns.append(F.col(PLACE) if PLACE in frame.columns else _content(frame).alias(ORDER))
     columns += [F.expr(one.sql).alias(BY.format(at)) for at, one in enumerate(recipe.order)]
+    record = F.struct(*(named(name) for name in frame.columns if name != PLACE))
     if recipe.asks_python:
-        columns.append(
-            F.struct(*(named(name) for name in frame.columns if name != PLACE)).alias(ROW)
-        )
+        columns.append(record.alias(ROW))
     wanted = [f"__mask{place} <> 0" for place in range(len(recipe.masks))]
-    record = F.to_json(F.struct(*(named(name) for name in frame.columns if name != PLACE)))
     if recipe.letters:
         columns.append(F.when(timeless, "no time").when(keyless, "no key").alias(DEAD))
-        columns.append(record.alias(JSON))
+        columns.append(F.to_json(record).alias(JSON))
         wanted.append(f"{DEAD} IS NOT NULL")
         # Letters need a time and a key for their way; what they have is in their JSON.
         chosen = (

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 from sqlglot import exp
 
+from millstream.errors import InvalidSql
 from millstream.flow import expressions
 from millstream.journal.partitioning import placeable
 from millstream.patterns.recipe import Recipe
@@ -45,6 +46,10 @@ _SIGNS: Final[dict[type[exp.Expr], str]] = {
     exp.GTE: ">=",
 }
 _TURNED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+#: Texts of SQL in which Spark may replace something before it reads them.
+_REPLACED: Final = ("\\", "${")
+#: How deep a condition may be: executors look at it again for all rows.
+_DEEPEST: Final = 50
 #: So many digits of a decimal number are one double, however it is read.
 _DIGITS: Final = 15
 
@@ -121,26 +126,31 @@ def _tests(recipe: Recipe) -> list[list[str | None]]:
 def _test(sql: str | None, columns: StructType) -> Test:
     if sql is None:
         return Always(True)
-    if "\\" in sql:  # what escapes mean in a text is Spark's to say
+    if any(sign in sql for sign in _REPLACED):
         raise NeedsSql
-    return _tested(expressions.expression(sql), columns)
+    try:
+        tree = expressions.expression(sql)
+    except InvalidSql as error:  # sqlglot cannot read all that Spark can
+        raise NeedsSql from error
+    return _tested(tree, columns, _DEEPEST)
 
 
-def _tested(tree: exp.Expr, columns: StructType) -> Test:
-    """Return the test that an expression is."""
+def _tested(tree: exp.Expr, columns: StructType, room: int) -> Test:
+    """Return the test that an expression is, which may be so deep."""
+    if room == 0:
+        raise NeedsSql
     if type(tree) in _SIGNS:
         return _compared(_SIGNS[type(tree)], tree.this, tree.expression, columns)
     match tree:
         case exp.Paren():
-            return _tested(tree.this, columns)
+            return _tested(tree.this, columns, room - 1)
         case exp.Boolean():
             return Always(bool(tree.this))
         case exp.Not():
-            return Not(_tested(tree.this, columns))
-        case exp.And():
-            return Every((_tested(tree.left, columns), _tested(tree.right, columns)))
-        case exp.Or():
-            return Some((_tested(tree.left, columns), _tested(tree.right, columns)))
+            return Not(_tested(tree.this, columns, room - 1))
+        case exp.And() | exp.Or():
+            several = tuple(_tested(one, columns, room - 1) for one in tree.flatten())
+            return Every(several) if isinstance(tree, exp.And) else Some(several)
         case exp.Is() if isinstance(tree.expression, exp.Null):
             return Missing(_field(tree.this, columns).name)
         case exp.Between() if not tree.args.get("symmetric"):

@@ -119,7 +119,9 @@ class MatchShard(StatefulProcessor):
         due = [one for one in (*waiting, *fresh) if one.lowest <= watermark]
         later = [one for one in (*waiting, *fresh) if one.lowest > watermark]
         tables = [_fitted(one.rows(), self.stage.rows) for one in due]
-        rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
+        # What has waited may be told to have nulls where what comes is not.
+        whole = pa.concat_tables(tables, promote_options="default") if tables else None
+        rows = self.stage.rows.empty_table() if whole is None else whole
         ready = micros(rows.column(TIME)) <= watermark
         if not ready.all():
             rest = packed(rows.filter(pa.array(~ready)), TIME)
