@@ -22,7 +22,7 @@ from millstream.spark.stages.build import Builder
 from millstream.state import StateFiles
 from support.lives import Life, Switches, compare, options, outcome, until
 from support.recording import SECOND, Recording, Row
-from support.switched import LARGE, MOVED, PARTED, large, size_of, tiny
+from support.switched import ADDED, LARGE, MOVED, PARTED, large, size_of, tiny
 from support.undisturbed import counted, large_results, rows_of, small_results, windows_of
 
 pytestmark = pytest.mark.spark
@@ -80,7 +80,7 @@ def check(life: Life, run: FlowRun) -> list[Row]:
     rows = rows_of(life.recording, life.turns)
     assert outcome(life.root, ["sized"])["sized"] == sized(rows, cuts_of(run))
     # What old versions had is gone, and so are their readers; what did not change is where it was.
-    own = {f"{name}@{run.version}" for name in PARTED}
+    own = {ADDED, *(f"{name}@{run.version}" for name in PARTED)}
     assert {path.name for path in (run.folder / "groups").iterdir()} == {"kept", *MOVED, *own}
     readers = {f"switched.{name}" for name in {*own, *MOVED} - {"timeless"}}
     assert {one.reader for one in committed(run.journal("events"))} == readers

@@ -93,6 +93,11 @@ def large(program: Path) -> Build:
         # The start is lost here: the cut goes by the end.
         thin = sliding.sql("thin", "SELECT k, n, total, window_time FROM sliding WHERE n > 0")
         thin.window("outer", every="10 s", by="k", n="sum(n)").sink("outer", ms.jsonl("outer"))
+        # New in the second version, behind what lets windows from both sides of a cut out at once.
+        spans = rows.window("spans", every="5 s", **WINDOWED)
+        if version != "1":
+            spans = spans.distinct("once_more", by=["k", "window_time"], within="1 s")
+        spans.sink("singly", ms.parquet("singly"))
         rows.window("sessions", gap="2 s", longest="12 s", **WINDOWED).sink(
             "sessions", ms.jsonl("sessions")
         )
@@ -139,6 +144,7 @@ LARGE: Final = (
     "acted",
     "kept",
     "outer",
+    "singly",
     "sessions",
     "joined",
     "risen",
@@ -149,4 +155,6 @@ LARGE: Final = (
 )
 #: The groups of `large` that each version has its own of, those that go over, and those that stay.
 PARTED: Final = ("acted", "joined", "noted", "outer", "risen", "sessions", "sized")
+#: The group that is parted by the first switch, and goes over in others.
+ADDED: Final = "singly@2"
 MOVED: Final = ("totals", "apart", "endless", "timeless")

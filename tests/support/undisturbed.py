@@ -41,6 +41,7 @@ def large_results(recording: Recording, turns: int) -> Results:
         ),
         "kept": _lines(_of_windows(windows_of(rows, 10, 10), 10, n=len)),
         "outer": _lines(_of_windows(windows_of(_ends(rows, 4, 12), 10, 10), 10, n=sum)),
+        "singly": counted(windows_of(rows, 5, 5), 5),
         "sessions": _lines(_sessions(rows)),
         "joined": _lines(_joined(rows)),
         "risen": _lines(_risen(rows, overlapping=True)),
