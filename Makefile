@@ -2,10 +2,12 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-edge kafka quick test check lowest format bench pictures soak prove sim fuzz fuzz-records fuzz-crash sdk lock release clean
+.PHONY: help setup demo demo-edge kafka quick test long check lowest format bench pictures soak prove sim fuzz fuzz-records fuzz-crash sdk lock release clean
 
 BIN := .venv/bin
 CODE := src tests sdk scripts examples benchmarks
+# Two processes share the work, a file at a time.
+SHARED := -n 2 --max-worker-restart 2 --dist loadfile --no-loadscope-reorder
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +20,11 @@ demo: setup ## run a real flow on real data, with a crash and a switch in the mi
 
 test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one at a time)
 	@scripts/bootstrap postgres network mqtt browser servers
-	@$(BIN)/pytest -m "not soak" -n 2 --max-worker-restart 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+	@$(BIN)/pytest -m "not soak and not long" $(SHARED) --durations=25 $(ARGS)
+
+long: ## run the tests that take more than half a minute each
+	@scripts/bootstrap postgres network mqtt browser servers
+	@$(BIN)/pytest -m "long and not soak" $(SHARED) --durations=0 $(ARGS)
 
 demo-edge: setup ## run watchers on three devices that are killed and cut off, and a flow that counts what they find
 	@PYTHONPATH=. $(BIN)/python examples/edge/demo.py
@@ -56,7 +62,7 @@ soak: ## run the tests that take minutes on purpose
 	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
 
 prove: setup ## prove that switches change no result: all kinds of stages, deaths at every step, N random lives (N=3), N thousand seeds
-	@PROVE=$(or $(N),3) $(BIN)/pytest -m "soak or slow" --timeout=7200 --durations=15 tests/integration/test_{switch,switch_deaths,switch_joins,switch_lateness,switch_outside,switch_service,nulls_outside,share,again,shadow,shared_queries}.py tests/simulation/test_switch.py $(ARGS)
+	@PROVE=$(or $(N),3) $(BIN)/pytest -m "soak or long or slow" --timeout=7200 --durations=15 tests/integration/test_{switch,switch_deaths,switch_joins,switch_lateness,switch_outside,switch_service,nulls_outside,share,again,shadow,shared_queries}.py tests/simulation/test_switch.py $(ARGS)
 
 sim: setup ## simulate links under faults, 10,000 seeds (SEED=7 tells the story of one)
 	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(SEED) $(ARGS)
