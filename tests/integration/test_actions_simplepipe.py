@@ -85,6 +85,7 @@ def some_arrived(tmp_path: Path, more: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_killing_each_node_in_a_loop(pipe, tmp_path):
     chance = random.Random(1)
     for name in ("filter2", "printer6", "filter3", "numgen", "printer2", "filter2", "filter3"):
@@ -162,6 +163,7 @@ def test_the_scheme_of_the_example_is_checked():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 def test_on_spark_each_number_arrives_once_though_the_run_is_killed(go_filter, tmp_path):
     (tmp_path / "filter").mkdir()

@@ -144,6 +144,7 @@ def check(spark: SparkSession, root: Path, deaths: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_is_out_is_replaced_and_a_driver_that_dies_in_between_finishes_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

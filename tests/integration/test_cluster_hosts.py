@@ -72,6 +72,7 @@ while (payload := action.read_message()) is not None:
 """
 
 
+@pytest.mark.long
 def test_a_flow_without_state_needs_no_shared_folder_at_all(tmp_path: Path) -> None:
     packages = packed(tmp_path / "packages.tar.gz", *UNNEEDED)
     folder = tmp_path / "flow"

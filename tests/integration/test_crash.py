@@ -38,6 +38,7 @@ SEEDS = range(first := int(os.environ.get("SEED") or 1), first + int(os.environ.
 COUNT = 1_500
 
 
+@pytest.mark.long
 def test_a_kill_between_any_two_writes_leaves_every_result_there_once(tmp_path: Path) -> None:
     Programs(tmp_path / "flow", COUNT).prepare()
     chance = random.Random(7)

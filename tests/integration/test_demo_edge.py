@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("hosts", ["namespaces", pytest.param("processes", marks=pytest.mark.soak)])
 def test_each_match_is_counted_once_although_devices_are_killed_and_cut_off(
     tmp_path: Path, hosts: str

@@ -100,6 +100,7 @@ def processed(root: Path, count: int) -> None:
     wait_until(lambda: len(results(root)) >= count, limit_s=LIMIT_S, what=f"{count} results")
 
 
+@pytest.mark.long
 def test_driver_engine_and_both_are_killed_and_every_event_is_processed_once(
     tmp_path: Path,
 ) -> None:

@@ -379,6 +379,7 @@ def test_a_registry_that_does_not_answer_is_waited_for_and_named_once(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_broker_that_is_killed_paused_and_started_again_loses_and_repeats_nothing(
     tmp_path: Path, case: KafkaCase, caplog: pytest.LogCaptureFixture
 ) -> None:

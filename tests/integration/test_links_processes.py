@@ -120,6 +120,7 @@ def test_a_host_that_was_killed_keeps_its_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_thousand_producers_at_once(tmp_path: Path, other: Other) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 4096:

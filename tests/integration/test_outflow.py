@@ -257,6 +257,7 @@ class Hosting(threading.Thread):
         self._end()
 
 
+@pytest.mark.long
 def test_kills_of_both_sides_leave_every_result_there_once(tmp_path: Path) -> None:
     rows = [(f"k{n % 7}", START + timedelta(seconds=9 * n)) for n in range(2_400)]
     flow = tmp_path / "flow"

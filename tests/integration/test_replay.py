@@ -179,6 +179,7 @@ def play(
     return outcome(root, run)
 
 
+@pytest.mark.long
 def test_a_replay_gives_the_same_results_and_the_same_late_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:

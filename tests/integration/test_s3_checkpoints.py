@@ -89,6 +89,7 @@ POINTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", ["once", pytest.param("often", marks=pytest.mark.soak)])
 def test_a_flow_that_is_killed_goes_on_with_its_checkpoint_on_s3(
     kills: str, tmp_path: Path, s3: Server, s3_jars: Path

@@ -175,6 +175,7 @@ def complete(folder: Path, cluster: Cluster, count: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_each_node_and_the_engine_are_killed_and_no_number_is_missing(
     go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def everything(folder: Path) -> Iterator[tuple[str, bytes]]:
                     yield from ((f"{file}/{one}", archive.read(one)) for one in archive.namelist())
 
 
+@pytest.mark.long
 def test_a_secret_is_used_rotated_without_a_restart_and_found_nowhere(
     tmp_path: Path, guarded: str, postgres: str
 ) -> None:

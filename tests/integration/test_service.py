@@ -167,6 +167,7 @@ def run_http(engine: Service) -> None:
             before += block.text
 
 
+@pytest.mark.long
 def test_a_job_goes_on_after_its_engine_was_stopped_and_started_again(tmp_path: Path) -> None:
     write_files(DOCS / "guide" / "service.md", tmp_path)
 

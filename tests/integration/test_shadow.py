@@ -56,6 +56,7 @@ def filtered(version: str) -> ms.Flow:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_shadow_tells_what_a_version_would_have_changed_and_changes_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

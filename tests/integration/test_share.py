@@ -45,6 +45,7 @@ def check(life: Life, run: FlowRun, right: Results, wishes: Shares) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_share_that_grows_changes_no_result_and_every_key_has_one_version(
     spark: SparkSession, tmp_path: Path
 ) -> None:

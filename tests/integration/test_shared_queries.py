@@ -148,6 +148,7 @@ def wait_for_rows(run: FlowRun, failed: Event) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_members_whose_batch_fails_go_on_by_themselves(spark: SparkSession, tmp_path: Path) -> None:
     life = Life(tmp_path / "life", wide(), Recording(9))
     with failing("decided:6"), life.running(spark) as run:

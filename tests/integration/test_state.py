@@ -167,6 +167,7 @@ class Staying(FlowTest):
         self._run.stop()
 
 
+@pytest.mark.long
 def test_an_edited_export_is_imported_and_the_flow_goes_on_with_it_also_in_another_folder(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def state_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_switch_changes_no_result_of_any_kind_of_stage(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def check(life: Life, run: FlowRun) -> None:
         assert before != rows, "and rows came behind it"
 
 
+@pytest.mark.long
 def test_changed_folds_go_on_with_their_state_at_the_cut(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def check(life: Life, run: FlowRun, wishes: Switches) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_driver_that_dies_after_the_cut_and_when_state_has_gone_over_finishes_the_switch(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def record_of(life: Life) -> Any:
     return decode(path.read_bytes())
 
 
+@pytest.mark.long
 def test_a_switch_changes_no_pair_and_gives_each_to_the_version_of_its_earlier_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def build(version: str) -> ms.Flow:
     return flow
 
 
+@pytest.mark.long
 def test_a_row_that_is_late_for_one_version_only_is_a_dead_letter_or_a_result(
     spark: SparkSession, tmp_path: Path
 ) -> None:

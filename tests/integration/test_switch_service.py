@@ -93,6 +93,7 @@ def processed(engine: Service, rows: int) -> bool:
     return any(group["rows_in"] >= rows for group in status(engine)["groups"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_job_is_switched_under_load_and_every_result_is_there_once(
     tmp_path: Path, killed: bool

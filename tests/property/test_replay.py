@@ -144,6 +144,7 @@ def test_marks_are_read_as_they_were_written(
         assert as_mark(as_letter(mark)) == mark
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_process_that_is_killed_between_any_two_writes_adds_each_row_once(tmp_path: Path) -> None:
     """All points are tried: the same replay is killed at each, and run again."""

@@ -48,6 +48,7 @@ def compare(saved: Path, folder: Path, flow: str) -> None:
         assert (missing, extra) == (Counter(), Counter()), sink
 
 
+@pytest.mark.long
 def test_a_run_goes_on_where_it_was_stopped(saved: Path) -> None:
     folder = saved / "run"
     known = names(folder)
@@ -66,6 +67,7 @@ def test_a_run_goes_on_where_it_was_stopped(saved: Path) -> None:
     assert names(folder) - known == set()
 
 
+@pytest.mark.long
 def test_a_job_goes_on_in_the_middle_of_its_switch(saved: Path) -> None:
     folder = saved / "engine"
     known = names(folder)
