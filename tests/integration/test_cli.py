@@ -61,6 +61,8 @@ def event(v: int, minute: int) -> str:
 
 
 def test_a_flow_is_run_fed_stopped_and_run_again(tmp_path: Path) -> None:
+    tmp_path /= "it's a folder"  # Java reads its options as a shell would
+    tmp_path.mkdir()
     (tmp_path / "flow.py").write_text(FLOW)
     command = [sys.executable, "-m", "millstream", "run", "flow.py", "--json"]
     with (tmp_path / "told").open("wb") as told, (tmp_path / "errors").open("wb") as errors:

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -272,7 +273,8 @@ class DriverProcess:
 
 def _environment(scratch: Path, engine: Path, mark: str) -> dict[str, str]:
     place = str(scratch.resolve())
-    java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={place}".strip()
+    own = shlex.quote(f"-Djava.io.tmpdir={place}")
+    java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {own}".strip()
     ours = {
         _FOLDER: str(engine.resolve()),
         _DRIVER: mark,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -254,12 +255,12 @@ def _java_options(log: Path | None, place: Path | None) -> list[str]:
         options = ["-XX:+UseParallelGC"]
     if place is not None and home.usable(archive := class_archive(place)):
         # Java passes over an archive that does not fit, and need not say so.
-        options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
+        options += [shlex.quote(f"-XX:SharedArchiveFile={archive}"), "-Xlog:cds*=off"]
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         config = log.parent / "log4j2.properties"
         config.write_text(_LOGGING.format(log=log.resolve()))
-        options.append(f"-Dlog4j2.configurationFile=file:{config.resolve()}")
+        options.append(f"-Dlog4j2.configurationFile={config.resolve().as_uri()}")
     return options + given
 
 
