@@ -22,7 +22,7 @@ test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one 
 	@scripts/bootstrap postgres network mqtt browser servers
 	@$(BIN)/pytest -m "not soak and not long" $(SHARED) --durations=25 $(ARGS)
 
-long: ## run the tests that take more than half a minute each
+long: ## run the tests that take about half a minute or more each
 	@scripts/bootstrap postgres network mqtt browser servers
 	@$(BIN)/pytest -m "long and not soak" $(SHARED) --durations=0 $(ARGS)
 

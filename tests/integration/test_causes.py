@@ -70,6 +70,7 @@ def flow(program: Path) -> ms.Flow:
     return made
 
 
+@pytest.mark.long
 def test_tasks_report_what_their_time_goes_into_and_the_programs_that_they_keep(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -174,6 +174,7 @@ windows.journal("kept")
 """
 
 
+@pytest.mark.long
 def test_a_run_with_nothing_to_do_ends_without_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def job(engine: Service) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_the_page_about_the_service_shows_what_happens(tmp_path: Path) -> None:
     page = DOCS / "guide" / "service.md"
     write_files(page, tmp_path)

@@ -158,6 +158,7 @@ def test_members_whose_batch_fails_go_on_by_themselves(spark: SparkSession, tmp_
     check(life, run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changing", [("even",), pytest.param(SINKS, marks=pytest.mark.soak)])
 def test_members_are_switched_by_themselves(
     spark: SparkSession, tmp_path: Path, changing: tuple[str, ...]
