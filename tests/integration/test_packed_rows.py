@@ -15,10 +15,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millstream.spark.io.packed import SHARD, Packed, from_bytes
-from millstream.spark.io.row_tests import Masking
+from millstream.spark.io.row_tests import Masking, meeting
 from millstream.spark.io.shard_rows import COUNT, ROWS, Shards, message_schema, shard_messages
-from millstream.spark.stages.match_source import NeedsSql, _test
 from millstream.spark.stages.ordered import _messages
+from millstream.spark.stages.sql_tests import NeedsSql, filter_test, row_test
 
 pytestmark = pytest.mark.spark
 
@@ -165,7 +165,7 @@ def test_a_source_finds_the_rows_that_spark_finds(spark: SparkSession, shift: in
     arrow = to_arrow_schema(schema, timezone="UTC")
     arrays = [pa.array(columns.get(one.name, [None] * 64), one.type) for one in arrow]
     batch = pa.RecordBatch.from_arrays(arrays, schema=arrow)
-    tests = tuple(_test(sql, schema) for sql in BY_ARROW)
+    tests = tuple(row_test(sql, schema) for sql in BY_ARROW)
     found = [Masking(batch).mask(tests[at : at + 30], shift) for at in range(0, len(tests), 30)]
     frame = spark.createDataFrame(pa.Table.from_batches([batch]))
     theirs = frame.selectExpr(
@@ -177,8 +177,22 @@ def test_a_source_finds_the_rows_that_spark_finds(spark: SparkSession, shift: in
             assert bool(bit) == expected[f"t{at}"], (sql, batch.slice(row, 1).to_pylist())
 
 
+def test_a_source_keeps_the_rows_of_a_query_that_only_leaves_rows_out() -> None:
+    schema: Any = StructType.fromDDL("n long, s string")
+    batch = pa.RecordBatch.from_pydict({"n": [1, None, 3, 4], "s": ["a", "b", None, "a"]})
+    tests = [
+        filter_test(sql, "rows", schema)
+        for sql in ("SELECT * FROM rows WHERE NOT n > 3", "SELECT * FROM rows WHERE s = 'a'")
+    ]
+    assert None not in tests
+    assert meeting(batch, tuple(filter(None, tests))).to_pylist() == [{"n": 1, "s": "a"}]
+    assert filter_test("SELECT * FROM rows WHERE abs(n) > 3", "rows", schema) is None
+    assert filter_test("SELECT * FROM rows WHERE s = 'a\\n'", "rows", schema) is None
+    assert filter_test("SELECT n FROM rows", "rows", schema) is None
+
+
 @pytest.mark.parametrize("sql", BY_SPARK_ALONE)
 def test_what_arrow_might_compute_otherwise_is_left_to_spark(sql: str) -> None:
     schema: Any = StructType.fromDDL(TYPES)
     with pytest.raises(NeedsSql):
-        _test(sql, schema)
+        row_test(sql, schema)

@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 
 import millstream as ms
 from millstream.errors import GroupFailed
+from millstream.spark.io.row_tests import Compare
+from millstream.spark.stages.build import Builder, Sifted
 from millstream.testing import flow_test
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -249,6 +251,58 @@ def test_fold_and_distinct_see_rows_in_order_of_event_time() -> None:
             ("b", at("10:05"), 5),
         ]
         assert rows(t.results("windows"), "k", "top") == [("a", 4), ("b", 5)]
+
+
+@pytest.mark.parametrize(("above", "below"), [("v > 1", "v < 9"), ("abs(v) > 1", "v < 9")])
+def test_rows_that_sql_leaves_out_are_left_out_whoever_looks_at_them(
+    above: str, below: str
+) -> None:
+    flow = ms.Flow("sifted")
+    source = events(flow, lateness="1 hour")
+    large = source.sql("large", f"SELECT * FROM events WHERE {above}")
+    chosen = large.sql("chosen", f"SELECT * FROM large WHERE {below}")
+    chosen.fold("sums", total="sum(v)").sink("sums", ms.memory())
+    chosen.distinct("once", by="k", within="1 minute").sink("once", ms.memory())
+    pair = ms.Pattern().begin("a", "v > 4").next("b", "v > 1").within("1 hour")
+    chosen.match("pairs", pair, emit="k, a.v as x, b.v as y").sink("pairs", ms.memory())
+    # Without the key of the pattern: a dead letter, if it is not left out before.
+    small = large.sql("small", "SELECT * FROM large WHERE v < 4")
+    small.match("by_v", ms.Pattern().begin("a", "v > 0"), by="v", emit="v").sink("v", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 5, "10:10"), event("a", 0, "10:11"), event("a", 2, "10:12")])
+        t.send("events", [event("a", 9, "10:13"), event("a", 3, "10:14"), event("b", 4, "10:00")])
+        t.send("events", [{**event("b", 0, "10:20"), "v": None}])
+        t.end()
+        totals = [("a", 10), ("a", 5), ("a", 7), ("b", 4)]
+        assert rows(t.results("sums"), "k", "total") == totals
+        firsts = [("a", 2), ("a", 3), ("a", 5), ("b", 4)]
+        assert rows(t.results("once"), "k", "v") == firsts
+        assert rows(t.results("pairs"), "k", "x", "y") == [("a", 5, 2)]
+        assert rows(t.results("v"), "v") == [(2,), (3,)]
+        assert t.dead_letters("events") == []
+
+
+def test_sources_pack_what_stages_only_leave_rows_out_of(spark: SparkSession) -> None:
+    flow = ms.Flow("sifted")
+    source = events(flow)
+    large = source.sql("large", "SELECT * FROM events WHERE v > 1")
+    large.sql("chosen", "SELECT * FROM large WHERE v < 9").sink("out", ms.memory())
+    large.sql("other", "SELECT * FROM large WHERE v % 2 = 0").sink("others", ms.memory())
+    large.sql("named", "SELECT k, at FROM large").sink("names", ms.memory())
+    asked: list[Sifted] = []
+
+    def packed(origin: Sifted, _by: tuple[str, ...], _shards: int) -> None:
+        asked.append(origin)
+
+    frame = spark.sql("SELECT 'a' AS k, 1L AS v, now() AS at, false AS __marker")
+    builder = Builder(spark, flow, lambda _: frame, Path(), packed=packed)
+    for name in ("events", "chosen", "other", "named"):
+        assert builder.messages(name, ("k",), 4) is None
+    tests = (Compare("v", ">", 1), Compare("v", "<", 9))
+    assert asked == [
+        Sifted("events", ("events",)),
+        Sifted("events", ("events", "large", "chosen"), tests),
+    ]
 
 
 def test_declared_folds_go_on_over_batches_and_keep_their_states() -> None:

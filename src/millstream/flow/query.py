@@ -79,6 +79,26 @@ def chooses(query: str) -> bool:
     return not any(name.lower() in _NOT_ONE for name in called)
 
 
+def condition_of(query: str, input_name: str) -> exp.Expr | None:
+    """Return the condition on which a query keeps the rows of a stream, if it changes none of them.
+
+    It is TRUE if all rows stay, and None if the query does anything else.
+    """
+    tree = expressions.parse(query)
+    if not isinstance(tree, exp.Select) or tree.expressions != [exp.Star()]:
+        return None
+    parts = {name.removesuffix("_"): part for name, part in tree.args.items() if part}
+    if not parts.keys() <= {"expressions", "from", "where"} or "from" not in parts:
+        return None
+    table = parts["from"].this
+    plain = isinstance(table, exp.Table) and {name for name, part in table.args.items() if part}
+    if plain != {"this"} or table.name.lower() != input_name.lower():
+        return None
+    where = parts.get("where")
+    found: exp.Expr = exp.true() if where is None else where.this
+    return found
+
+
 def output_of(
     query: str, input_name: str, schema: Schema | None, time: str | None, site: Site
 ) -> Schema | None:

@@ -9,6 +9,7 @@ from millstream.errors import (
     UnknownColumn,
     UnknownStream,
 )
+from millstream.flow.query import condition_of
 
 
 @pytest.fixture
@@ -171,3 +172,45 @@ def test_a_stream_with_a_dash_in_its_name_is_quoted_in_the_query():
     assert rows.sql("q", "SELECT * FROM `my-rows`").columns == ("a", "at")
     with pytest.raises(UnknownStream, match="my-rows"):
         rows.sql("p", "SELECT * FROM rows")
+
+
+@pytest.mark.parametrize(
+    ("query", "condition"),
+    [
+        ("SELECT * FROM rows", "TRUE"),
+        ("select * from ROWS where a > 1 -- not b", "a > 1"),
+        ("SELECT * FROM `rows` WHERE s = 'x' OR b IS NULL", "s = 'x' OR b IS NULL"),
+    ],
+)
+def test_a_query_may_only_leave_rows_out(query, condition):
+    tree = condition_of(query, "rows")
+    assert tree is not None
+    assert tree.sql(dialect="spark", comments=False) == condition
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a, at FROM rows",
+        "SELECT *, a AS x FROM rows",
+        "SELECT rows.* FROM rows",
+        "SELECT * EXCEPT (b) FROM rows",
+        "SELECT DISTINCT * FROM rows",
+        "SELECT /*+ REPARTITION(3) */ * FROM rows",
+        "SELECT * FROM rows r WHERE r.a > 1",
+        "SELECT * FROM rows TABLESAMPLE (10 PERCENT)",
+        "SELECT * FROM rows LIMIT 1",
+        "SELECT * FROM rows LATERAL VIEW explode(xs) AS x",
+        "SELECT * FROM (SELECT * FROM rows)",
+        "SELECT * FROM other",
+        "SELECT * FROM db.rows",
+        "WITH big AS (SELECT * FROM rows) SELECT * FROM big",
+        "WITH rows AS (SELECT * FROM rows WHERE a > 1) SELECT * FROM rows",
+        "SELECT * FROM rows, rows",
+        "SELECT * FROM rows UNION ALL SELECT * FROM rows",
+        "SELECT * FROM rows ORDER BY a",
+        "VALUES (1)",
+    ],
+)
+def test_a_query_that_does_more_is_known(query):
+    assert condition_of(query, "rows") is None

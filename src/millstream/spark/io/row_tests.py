@@ -1,6 +1,6 @@
 """Conditions that look at columns of one row, as Arrow computes them: what Spark computes, to the bit.
 
-Only what is the same in both is here; the rest stays SQL (`stages/match_source.py` decides that).
+Only what is the same in both is here; the rest stays SQL (`stages/sql_tests.py` decides that).
 Executors import this, so nothing here makes Arrow look for pandas.
 """
 
@@ -88,6 +88,11 @@ def columns_of(test: Test) -> set[str]:
     return set()
 
 
+def meeting(rows: pa.RecordBatch, tests: tuple[Test, ...]) -> pa.RecordBatch:
+    """Return the rows that meet all tests."""
+    return rows if not tests else rows.filter(Masking(rows).met(Every(tests)))
+
+
 class Masking:
     """Rows, and what is known of the tests that they meet: each is computed once."""
 
@@ -100,10 +105,11 @@ class Masking:
         found = np.zeros(self._rows.num_rows, np.int64)
         for number, test in enumerate(tests, shift):
             # What is null is not met.
-            found[pc.indices_nonzero(self._met(test)).to_numpy()] |= 1 << number
+            found[pc.indices_nonzero(self.met(test)).to_numpy()] |= 1 << number
         return found
 
-    def _met(self, test: Test) -> Flags:
+    def met(self, test: Test) -> Flags:
+        """Return for each row whether it meets a test."""
         known = self._known.get(test)
         if known is None:
             known = self._known[test] = self._computed(test)
@@ -120,11 +126,11 @@ class Masking:
             case Always(value):
                 return flags(value, self._rows.num_rows)
             case Not(inner):
-                return pc.invert(self._met(inner))
+                return pc.invert(self.met(inner))
             case Every(tests):
-                return reduce(pc.and_kleene, map(self._met, tests))
+                return reduce(pc.and_kleene, map(self.met, tests))
             case Some(tests):
-                return reduce(pc.or_kleene, map(self._met, tests))
+                return reduce(pc.or_kleene, map(self.met, tests))
 
 
 def _compared(column: pa.Array, sign: str, value: str | bool | int | float) -> Flags:

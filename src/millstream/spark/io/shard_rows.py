@@ -29,6 +29,7 @@ from millstream.journal.partitioning import SEED, places, split
 from millstream.spark.io.arrays import flags, numbers
 from millstream.spark.io.packed import GATHERED, GATHERED_BYTES, SHARD, Packed, to_bytes
 from millstream.spark.io.picked_rows import Picked, pick
+from millstream.spark.io.row_tests import Test, meeting
 
 #: Packed rows, and how many they are.
 ROWS: Final = "__rows"
@@ -47,6 +48,8 @@ class Shards(msgspec.Struct, frozen=True):
     due: str
     #: What is picked of rows, for a pattern; None: all.
     picked: Picked | None = None
+    #: What rows must meet, or they go to no shard.
+    kept: tuple[Test, ...] = ()
 
 
 def message_fields(time: str, marker: str) -> StructType:
@@ -72,14 +75,14 @@ def messages(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows as messages, many of a shard at a time; those that a pattern cannot take go to `refuse`."""
     kinds, picked = _arrow(shards.schema), shards.picked
-    if picked is None:
-        for batch in batches:
-            yield shard_messages(batch.select(kinds.names).cast(kinds), shards, schema)
-        return
     held: list[pa.RecordBatch] = []
     left_out = 0
     for batch in batches:
-        rows = pick(batch, picked, kinds, partial(refuse, picked))
+        rows = meeting(batch, shards.kept)
+        if picked is None:
+            rows = rows.select(kinds.names).cast(kinds)
+        else:
+            rows = pick(rows, picked, kinds, partial(refuse, picked))
         left_out += batch.num_rows - rows.num_rows
         held.append(rows)
         if sum(one.num_rows for one in held) >= GATHERED or _bytes(held) >= GATHERED_BYTES:

@@ -19,6 +19,7 @@ from millstream.journal import journal_at
 from millstream.journal.partitioning import placeable
 from millstream.plan.groups import journal_read
 from millstream.spark.io.checkpoint import Logged
+from millstream.spark.io.row_tests import columns_of
 from millstream.spark.io.shard_rows import Shards, message_fields
 from millstream.spark.io.sink import Input
 from millstream.spark.io.source import MARKER, PLACE, ReadSettings, padded
@@ -30,6 +31,7 @@ from millstream.spark.stages.kind import kind_of
 
 if TYPE_CHECKING:
     from millstream.spark.run.query import GroupQuery
+    from millstream.spark.stages.build import Sifted
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,13 @@ class EntryReader:
         """Return the rows of an entry point, markers included: the columns that a result depends on."""
         return self.read(name, self._columns(name), self._control, self._fields(name))
 
-    def packed(self, name: str, by: tuple[str, ...], shards: int) -> DataFrame | None:
-        """Return all rows of an entry point packed for the shards of a stage, if they can be."""
+    def packed(self, origin: Sifted, by: tuple[str, ...], shards: int) -> DataFrame | None:
+        """Return whole rows of an entry point packed for the shards of a stage, if they can be."""
+        name = origin.entry
         query, whole = self.query, self._schema(name)
-        readers = [one for one in query.group.stages if name in query.flow.stages[one].inputs]
         unread = set(whole.fieldNames()) - set(query.analysis.columns[query.group.name, name])
-        if len(readers) > 1 or unread or len(by) != 1 or query.flow.stream(name).time is None:
+        shared = self._shared(origin.stages)
+        if shared or unread or len(by) != 1 or query.flow.stream(name).time is None:
             return None
         if not placeable(to_arrow_type(whole[by[0]].dataType, timezone="UTC")):
             return None
@@ -57,20 +60,27 @@ class EntryReader:
         if settings.place is not None:
             fields = fields.add(place_field())
         assert settings.time is not None
-        return packed_rows(
-            query.spark, settings, Shards(by[0], shards, _json(fields), settings.time)
-        )
+        found = Shards(by[0], shards, _json(fields), settings.time, kept=origin.tests)
+        return packed_rows(query.spark, settings, found)
 
-    def picked(self, name: str, shards: Shards) -> DataFrame | None:
+    def picked(self, origin: Sifted, shards: Shards) -> DataFrame | None:
         """Return what a pattern needs of the rows of an entry point, packed, if the source can do that."""
+        name = origin.entry
         query, columns = self.query, self._columns(name)
-        readers = [one for one in query.group.stages if name in query.flow.stages[one].inputs]
         assert shards.picked is not None
+        needed = shards.picked.needed.union(*map(columns_of, origin.tests))
         # What Spark's optimizer finds that no result depends on is not read.
-        unread = shards.picked.needed - {*columns, PLACE}
-        if len(readers) > 1 or self._fields(name) or unread or query.careful:
+        unread = needed - {*columns, PLACE}
+        if self._shared(origin.stages) or self._fields(name) or unread or query.careful:
             return None
-        return packed_rows(query.spark, self._settings(name, columns, self._control, {}), shards)
+        settings = self._settings(name, columns, self._control, {})
+        return packed_rows(query.spark, settings, structs.replace(shards, kept=origin.tests))
+
+    def _shared(self, names: Sequence[str]) -> bool:
+        """Tell whether several stages of the group read one of some streams."""
+        query = self.query
+        read = [one for reader in query.group.stages for one in query.flow.stages[reader].inputs]
+        return any(read.count(name) > 1 for name in names)
 
     def read(
         self, name: str, columns: tuple[str, ...], control: Path, parts: Fields | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +14,7 @@ from millstream.errors import InternalError
 from millstream.flow.flow import Flow
 from millstream.flow.stages import EntryPoint, Stage
 from millstream.plan.groups import entry_above
+from millstream.spark.io.row_tests import Test
 from millstream.spark.io.shard_rows import Shards
 from millstream.spark.served.borrowed import Letters, letters_for
 from millstream.spark.stages.columns import marked, unmarked
@@ -28,10 +29,22 @@ from millstream.storage import Storage
 
 #: Gives the raw rows of an entry point (a source, or a journal of this flow), markers included.
 Entry = Callable[[str], DataFrame]
+
+
+class Sifted(NamedTuple):
+    """A stream that has rows of an entry point as they are."""
+
+    entry: str
+    #: The entry point, and the stages below it that only leave rows out.
+    stages: tuple[str, ...]
+    #: What the rows must meet.
+    tests: tuple[Test, ...] = ()
+
+
 #: Gives them packed for the shards of a stage, by its key and their number; None if that cannot be.
-PackedEntry = Callable[[str, tuple[str, ...], int], DataFrame | None]
+PackedEntry = Callable[[Sifted, tuple[str, ...], int], DataFrame | None]
 #: The same for what a pattern picks of them.
-PickedEntry = Callable[[str, Shards], DataFrame | None]
+PickedEntry = Callable[[Sifted, Shards], DataFrame | None]
 
 
 class Builder:
@@ -115,24 +128,39 @@ class Builder:
         return time
 
     def messages(self, name: str, by: tuple[str, ...], shards: int) -> DataFrame | None:
-        """Return the rows of an entry point as messages to the shards of a stage that reads it.
+        """Return the rows of a stream as messages to the shards of a stage that reads it.
 
-        None if the rows must be looked at on their way.
+        None if Spark must look at the rows on their way from an entry point.
         """
-        if not isinstance(self.flow.stages[name], EntryPoint):
-            return None
-        found = self._packed(name, by, shards)
-        return None if found is None else unpacked(found, name, self.time(name))
+        origin = self._origin(name)
+        found = None if origin is None else self._packed(origin, by, shards)
+        return self._unpacked(origin, found)
 
     def picked(self, name: str, shards: Shards) -> DataFrame | None:
-        """Return what a pattern needs of the rows of an entry point as messages to its shards.
+        """Return what a pattern needs of the rows of a stream as messages to its shards.
 
-        None if something must look at the rows on their way.
+        None if Spark must look at the rows on their way from an entry point.
         """
-        if not isinstance(self.flow.stages[name], EntryPoint):
+        origin = self._origin(name)
+        found = None if origin is None else self._picked(origin, shards)
+        return self._unpacked(origin, found)
+
+    def _origin(self, name: str) -> Sifted | None:
+        """Return where the rows of a stream come from as they are; None if a stage makes others."""
+        stage = self.flow.stages[name]
+        if isinstance(stage, EntryPoint):
+            return Sifted(name, (name,))
+        keeps, above = kind_of(stage).keeps, stage.inputs[0]
+        test = None if keeps is None else keeps(stage, self.frame(above).schema)
+        origin = None if test is None else self._origin(above)
+        if test is None or origin is None:
             return None
-        found = self._picked(name, shards)
-        return None if found is None else unpacked(found, name, self.time(name))
+        return Sifted(origin.entry, (*origin.stages, name), (*origin.tests, test))
+
+    def _unpacked(self, origin: Sifted | None, found: DataFrame | None) -> DataFrame | None:
+        if origin is None or found is None:
+            return None
+        return unpacked(found, origin.entry, self.time(origin.entry))
 
     def prompt(self, name: str) -> bool:
         """Tell whether a stream's rows come in the batch in which sources hand them out.

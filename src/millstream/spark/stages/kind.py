@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from millstream.errors import InternalError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # not wanted in executors, which import what has a kind
     from millstream.flow.flow import Flow
     from millstream.flow.stages import Stage
     from millstream.flow.stages.state_fit import StateFit
+    from millstream.spark.io.row_tests import Test
     from millstream.spark.stages.build import Builder
     from millstream.state import StateFiles
 
@@ -56,6 +58,8 @@ class SparkKind:
         whole_rows: It keeps whole rows, for which RocksDB is the better store unless they leave soon.
         sifts: It can leave out rows on which its expressions fail (`builder.sifted`).
         refuses: Tells whether rows may become its dead letters, in which no column is missing.
+        keeps: Returns the test of the rows that a stage lets through as they are, given their columns,
+            if it does nothing else and Arrow can compute it.
         carry: Returns what carries state over at a cut, where that is not a value per key.
     """
 
@@ -68,6 +72,7 @@ class SparkKind:
     whole_rows: bool = False
     sifts: bool = False
     refuses: Callable[[Any, Flow], bool] | None = None
+    keeps: Callable[[Any, StructType], Test | None] | None = None
     carry: Callable[[Versions], ShardCarry] | None = None
 
     @property

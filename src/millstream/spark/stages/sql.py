@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from millstream.flow.stages import Sql
+from millstream.spark.io.row_tests import Test
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.kind import SparkKind
+from millstream.spark.stages.sql_tests import filter_test
 from millstream.spark.stages.stateless import check_stateless
 
 
@@ -19,4 +22,8 @@ def build(stage: Sql, builder: Builder) -> DataFrame:
         builder.spark.catalog.dropTempView(stage.input)
 
 
-KIND = SparkKind(build, check=check_stateless)
+def _keeps(stage: Sql, columns: StructType) -> Test | None:
+    return filter_test(stage.query, stage.input, columns)
+
+
+KIND = SparkKind(build, check=check_stateless, keeps=_keeps)
