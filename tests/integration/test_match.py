@@ -597,3 +597,14 @@ def counted(
         for name in ("ones", "ones late"):
             counts.update(observed.get(name, {}))
     return found, dict(counts)
+
+
+@pytest.mark.parametrize(("given", "after"), [("65535", "8000"), ("9000", "9000")])
+def test_large_methods_are_taken_apart_unless_somebody_has_said_how_large_they_may_be(
+    spark: SparkSession, given: str, after: str
+) -> None:
+    own = spark.newSession()
+    own.conf.set("spark.sql.codegen.hugeMethodLimit", given)
+    frame = batch(own, some_events(10, 1))
+    match(frame, Pattern("p").begin("a", "x > 2"), key="k", emit="a.n")
+    assert own.conf.get("spark.sql.codegen.hugeMethodLimit") == after

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 from pyspark import SparkContext
@@ -27,8 +28,12 @@ from millstream.patterns.match_recognize import Recognition, read
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
 from millstream.patterns.relations import Clause, first_clause, has_window_pattern
+from millstream.spark.session.session import HUGE_METHOD, LARGEST_METHOD
 from millstream.spark.stages.match_frames import from_sources, matched, named, readied, schema_of
 from millstream.spark.stages.stateless import first_line
+
+#: Spark's default for HUGE_METHOD.
+_HUGEST: Final = "65535"
 
 
 def match(
@@ -53,7 +58,8 @@ def match(
     behind it are left out. So are events without a key or a time. All these are counted in the
     progress of a stream's query, and come out as well if you say so. The time of a result is the
     moment at which it is certain; Spark lets a stream have none up to the start of 1970, so that is
-    the first microsecond after it there. A stream's state is kept in RocksDB, which is set on the session.
+    the first microsecond after it there. A stream's state is kept in RocksDB, which is set on the session;
+    so is the largest method that Java compiles, unless you have set `spark.sql.codegen.hugeMethodLimit`.
 
     Args:
         df: The events.
@@ -231,6 +237,9 @@ def _matched(df: DataFrame, made: Recipe, name: str, shards: int) -> DataFrame:
         said = f"the session's workers run {other}, which may lack what this program's Python, {sys.executable}, has"
         hint = "set PYSPARK_PYTHON to sys.executable before the session starts"
         warnings.warn(f"{said}\n  hint: {hint}", stacklevel=4)
+    conf = df.sparkSession.conf
+    if conf.get(HUGE_METHOD) == _HUGEST:
+        conf.set(HUGE_METHOD, LARGEST_METHOD)
     drop_late = df.isStreaming and from_sources(df)
     return matched(readied(df, made, name), made, shards=shards, drop_late=drop_late, counted=name)
 
