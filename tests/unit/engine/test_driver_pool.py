@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from millstream.engine.driver import process as drivers
@@ -92,3 +94,16 @@ def test_a_driver_that_is_expected_is_taken_or_ended_unless_there_is_a_spare(
     assert expected.wait(10)
     assert other.wait(10)
     pool.close()
+
+
+def test_nobody_waits_for_a_process_that_has_ended_and_whose_parent_does_not_ask_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drivers, "_KILLED_S", 600.0)
+    with subprocess.Popen(["sh", "-c", "sleep 600 & exec sleep 600"]) as parent:
+        wait_until(lambda: len(psutil.Process(parent.pid).children()) == 1)
+        (child,) = psutil.Process(parent.pid).children()
+        wait_until(lambda: psutil.Process(parent.pid).name() == "sleep")
+        assert drivers.end_all([child]) == 1
+        assert child.status() == psutil.STATUS_ZOMBIE
+        parent.kill()

@@ -40,6 +40,7 @@ _DRIVER: Final = "MILLSTREAM_DRIVER"
 _LOG_BYTES: Final = 10 << 20
 _EARLY_LINES: Final = 500
 _KILLED_S: Final = 10.0
+_LOOK_S: Final = 0.01
 #: How long to wait after a spare has died, since the next one may, too; and at most after one was
 #: taken, whose flow is to start first.
 _REFILL_S: Final = 30.0
@@ -296,15 +297,30 @@ def marked(name: str, value: str) -> Iterator[psutil.Process]:
 
 
 def end_all(processes: Iterable[psutil.Process]) -> int:
-    """Kill processes, wait until they are gone, and return how many there were."""
+    """Kill processes, wait until they have ended, and return how many there were."""
     found = []
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
             found.append(process)
-    if found:
-        psutil.wait_procs(found, timeout=_KILLED_S)
+    wait_until = time.monotonic() + _KILLED_S
+    while not all(map(_has_ended, found)) and time.monotonic() < wait_until:
+        time.sleep(_LOOK_S)
     return len(found)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Tell whether a process has let go of all that it had.
+
+    Its entry stays until its parent asks for it. They are not our children, and a process that adopts them may never ask.
+    """
+    try:
+        # The first thread of a program may have ended before the others, which have its files.
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
 
 
 class Log:
