@@ -58,17 +58,18 @@ class BatchClock:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._last = 0.0
         self._staged = False
         self.seconds: defaultdict[str, float] = defaultdict(float)
         """All batches so far, by cause."""
+        #: When the last point was passed.
+        self.last_at = 0.0
         #: What tasks report, once the group has a session.
         self.tasks: TaskReports | None = None
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Read the clock at the points that are passed meanwhile."""
-        self._last, self._staged = self._now(), False
+        self.last_at, self._staged = self._now(), False
         _here.clock = self
         try:
             yield
@@ -85,7 +86,7 @@ class BatchClock:
             return
         self._staged = point not in ("logged", "turn", "written")
         now = self._now()
-        passed, self._last = now - self._last, now
+        passed, self.last_at = now - self.last_at, now
         if cause == RUNNING and self.tasks is not None:
             for part, seconds in self.tasks.wall(passed).items():
                 self.seconds[part] += seconds

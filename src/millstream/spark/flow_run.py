@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -41,8 +42,10 @@ from millstream.spark.run.failure import cause
 from millstream.spark.run.late import dead_letters, late_notices, waiting_letters
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.run.sources import Hosting, RunSources
+from millstream.spark.run.upkeep import Upkeep
 from millstream.spark.run.version import RunContext, at_rest, up_to_date
 from millstream.spark.served.serving import PORT, SERVE, serve
+from millstream.spark.session.session import give_memory_back
 from millstream.spark.switching.versions import FlowVersions
 from millstream.storage import Claim
 from millstream.switch.comparison import Comparison
@@ -53,8 +56,6 @@ from millstream.switch.request import SwitchRequest
 
 #: A switch without wishes.
 DEFAULT: Final = SwitchRequest()
-#: How often retention is looked at.
-TRIM_EVERY_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class FlowRun:
         )
         self._sources = RunSources(hosting, self._clock, lambda: self._versions.flows)
         self._still = 0
-        self._trim_at = time.monotonic() + TRIM_EVERY_S
+        self._upkeep = Upkeep(self._versions.trim, partial(give_memory_back, spark))
 
     @property
     def flow(self) -> Flow:
@@ -228,7 +229,7 @@ class FlowRun:
             self._sources.start()
         self._sources.host_inboxes()
         notice_ends(self.plan, self.queries)
-        self._trim()
+        self._upkeep.look(self.queries.values())
         return not self._versions.under_way and all(
             query.finished for query in self.queries.values()
         )
@@ -414,10 +415,3 @@ class FlowRun:
         )
         error.__cause__ = ours or failure
         return error
-
-    def _trim(self) -> None:
-        """Apply retention, from time to time."""
-        if time.monotonic() < self._trim_at:
-            return
-        self._trim_at = time.monotonic() + TRIM_EVERY_S
-        self._versions.trim()

@@ -117,10 +117,13 @@ class Driver:
         spark = self._start.session()
         from millstream.spark.rehearsal import rehearse
         from millstream.spark.served.serving import embedded
+        from millstream.spark.session.session import give_memory_back
 
         try:
             if embedded(self._start.master):  # executors elsewhere may not see the folder
                 rehearse(spark, lambda: self._line.waiting)
+            if not self._line.waiting:
+                give_memory_back(spark)
         except Exception:  # noqa: BLE001 (the next flow may do better)
             traceback.print_exc()
 
