@@ -239,7 +239,7 @@ class Hosting(threading.Thread):
 
     def run(self) -> None:
         # Ever more seldom: on a slow machine, too, an epoch gets through at last.
-        while not self._enough.wait(min(2.0 * 1.25**self.kills, 20.0)):
+        while not self._enough.wait(min(0.7 * 1.3**self.kills, 20.0)):
             self._end()
             self.kills += 1
             time.sleep(0.3)

@@ -171,9 +171,8 @@ def end_session(spark: SparkSession) -> None:
 
 def give_memory_back(spark: SparkSession) -> None:
     """Let Java collect garbage, and return what it does not need then. Idle, that takes 0.2 s."""
-    with ending(spark):
-        system: Any = spark.sparkContext._jvm
-        system.java.lang.System.gc()
+    java: Any = spark.sparkContext._jvm
+    java.java.lang.System.gc()
 
 
 def cores(spark: SparkSession) -> int:
@@ -228,7 +227,7 @@ def _said_by(java: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     # It names the options that the environment has for it, such as a folder of this driver's alone.
-    return "\n".join(line for line in said.splitlines() if "Picked up" not in line)
+    return "".join(line for line in said.splitlines(keepends=True) if "Picked up" not in line)
 
 
 def class_archive(place: Path) -> Path:
