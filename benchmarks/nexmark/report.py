@@ -71,8 +71,9 @@ def _tables(whole: dict[str, Any]) -> list[str]:
     systems = list(found["start_s"])
     titles = [SYSTEMS[system] for system in systems]
     lines = [
-        f"{settings['events']:,} events, {settings['turns']} turns, {machine['cores']} cores, load "
-        f"{found['load']['least']} to {found['load']['most']} with the benchmark's own; {whole['measured_at'][:10]}. "
+        f"{settings['events']:,} events, turns: {settings['turns']}, {machine['cores']} cores, load "
+        f"{found['load']['least']} to {found['load']['most']} with the benchmark's own; {whole['measured_at'][:10]}, "
+        f"commit {whole['commit'].split()[0]}. "
         "For each system: thousand events/s at steady state, seconds of the whole query from its start, cores in use, "
         "memory of the process in MB.",
         "",
@@ -127,7 +128,7 @@ def picture(queries: dict[str, Any]) -> str:
             top = y + place * BAR
             rate = by_system.get(system, {}).get("events_per_s")
             long = 0 if rate is None else rate / most * room
-            told = "not told" if system in by_system else "cannot"
+            told = "too quick to tell" if system in by_system else "cannot"
             told = told if rate is None else f"{rate / 1000:,.0f}"
             parts.append(
                 f'<rect class="{system}" x="{LEFT}" y="{top}" width="{long:.1f}" height="{BAR - 1}" rx="1.5"/>'
