@@ -20,7 +20,7 @@ from millstream.spark.io.shard_rows import COUNT, ROWS, Shards, message_schema, 
 from millstream.spark.stages.ordered import _messages
 from millstream.spark.stages.sql_tests import NeedsSql, filter_test, row_test
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 KEYS: dict[str, list[Any]] = {
     "string": ["", "a", "Zürich", "日本", "a" * 100, "\0", None],
