@@ -61,9 +61,11 @@ class VersionSharing:
                 self._shared.write(managed.name, managed.stored.number, generation, versions)
 
     def _work(self) -> None:
-        while not self._over:
+        over = False
+        while not over:
             self._wake.wait(_RETRY_S if self._changed else None)
             self._wake.clear()
+            over = self._over  # what changed before that is written once more
             with self._guard:
                 changed, self._changed = self._changed, {}
             for name, managed in changed.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,10 @@ class Away(SharedVersions):
     """A storage that does not answer for a while."""
 
     refusals = 0
+    answers = threading.Event()
 
     def write(self, *args: object) -> None:
+        assert self.answers.wait(60)
         if self.refusals:
             self.refusals -= 1
             raise StorageAway("it does not answer")
@@ -92,6 +95,7 @@ class Away(SharedVersions):
 
 def test_what_could_not_be_shared_is_shared_when_the_storage_is_back(tmp_path: Path) -> None:
     shared = Away(storage_at(str(tmp_path / "shared")))
+    shared.answers.set()
     stored = Stored(
         id="shop-1",
         name="shop",
@@ -109,7 +113,15 @@ def test_what_could_not_be_shared_is_shared_when_the_storage_is_back(tmp_path: P
     shared.refusals = 1
     sharing.changed(managed)
     wait_until(lambda: shared.read("shop", 1, 4))
+    # Once more, with a version that comes while the storage is still busy with those before.
+    shared.answers.clear()
+    sharing.changed(managed)
+    wait_until(lambda: not sharing._changed)
     managed.versions[2] = SECOND
     sharing.changed(managed)
-    sharing.close()
+    closing = threading.Thread(target=sharing.close)
+    closing.start()
+    wait_until(lambda: sharing._over)
+    shared.answers.set()
+    closing.join()
     assert [one.number for one in shared.read("shop", 1, 4)] == [1, 2], "also when it closes"
