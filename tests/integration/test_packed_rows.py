@@ -18,7 +18,7 @@ from millstream.spark.io.packed import SHARD, Packed, from_bytes
 from millstream.spark.io.row_tests import Masking, meeting
 from millstream.spark.io.shard_rows import COUNT, ROWS, Shards, message_schema, shard_messages
 from millstream.spark.stages.ordered import _messages
-from millstream.spark.stages.sql_tests import NeedsSql, filter_test, row_test
+from millstream.spark.stages.sql_tests import NeedsSql, chosen, row_test
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -180,15 +180,15 @@ def test_a_source_finds_the_rows_that_spark_finds(spark: SparkSession, shift: in
 def test_a_source_keeps_the_rows_of_a_query_that_only_leaves_rows_out() -> None:
     schema: Any = StructType.fromDDL("n long, s string")
     batch = pa.RecordBatch.from_pydict({"n": [1, None, 3, 4], "s": ["a", "b", None, "a"]})
-    tests = [
-        filter_test(sql, "rows", schema)
+    found = [
+        chosen(sql, "rows", schema)
         for sql in ("SELECT * FROM rows WHERE NOT n > 3", "SELECT * FROM rows WHERE s = 'a'")
     ]
-    assert None not in tests
-    assert meeting(batch, tuple(filter(None, tests))).to_pylist() == [{"n": 1, "s": "a"}]
-    assert filter_test("SELECT * FROM rows WHERE abs(n) > 3", "rows", schema) is None
-    assert filter_test("SELECT * FROM rows WHERE s = 'a\\n'", "rows", schema) is None
-    assert filter_test("SELECT n FROM rows", "rows", schema) is None
+    tests = tuple(one.test for one in found if one is not None and one.columns is None)
+    assert len(tests) == 2
+    assert meeting(batch, tests).to_pylist() == [{"n": 1, "s": "a"}]
+    assert chosen("SELECT * FROM rows WHERE abs(n) > 3", "rows", schema) is None
+    assert chosen("SELECT * FROM rows WHERE s = 'a\\n'", "rows", schema) is None
 
 
 @pytest.mark.parametrize("sql", BY_SPARK_ALONE)

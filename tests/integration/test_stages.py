@@ -296,6 +296,7 @@ def test_sources_pack_what_stages_only_leave_rows_out_of(spark: SparkSession) ->
 
     frame = spark.sql("SELECT 'a' AS k, 1L AS v, now() AS at, false AS __marker")
     builder = Builder(spark, flow, lambda _: frame, Path(), packed=packed)
+    # Rows that lack columns are no rows of the source.
     for name in ("events", "chosen", "other", "named"):
         assert builder.messages(name, ("k",), 4) is None
     tests = (Compare("v", ">", 1), Compare("v", "<", 9))

@@ -79,13 +79,13 @@ def chooses(query: str) -> bool:
     return not any(name.lower() in _NOT_ONE for name in called)
 
 
-def condition_of(query: str, input_name: str) -> exp.Expr | None:
-    """Return the condition on which a query keeps the rows of a stream, if it changes none of them.
+def choice_of(query: str, input_name: str) -> tuple[list[exp.Expr], exp.Expr] | None:
+    """Return what a query selects of the rows of a stream, and the condition on which it keeps them.
 
-    It is TRUE if all rows stay, and None if the query does anything else.
+    The condition is TRUE if all rows stay. None if the query does anything else.
     """
     tree = expressions.parse(query)
-    if not isinstance(tree, exp.Select) or tree.expressions != [exp.Star()]:
+    if not isinstance(tree, exp.Select) or not chooses(query):
         return None
     parts = {name.removesuffix("_"): part for name, part in tree.args.items() if part}
     if not parts.keys() <= {"expressions", "from", "where"} or "from" not in parts:
@@ -95,8 +95,7 @@ def condition_of(query: str, input_name: str) -> exp.Expr | None:
     if plain != {"this"} or table.name.lower() != input_name.lower():
         return None
     where = parts.get("where")
-    found: exp.Expr = exp.true() if where is None else where.this
-    return found
+    return tree.expressions, exp.true() if where is None else where.this
 
 
 def output_of(

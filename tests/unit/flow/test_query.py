@@ -9,7 +9,7 @@ from millstream.errors import (
     UnknownColumn,
     UnknownStream,
 )
-from millstream.flow.query import condition_of
+from millstream.flow.query import choice_of
 
 
 @pytest.fixture
@@ -175,27 +175,28 @@ def test_a_stream_with_a_dash_in_its_name_is_quoted_in_the_query():
 
 
 @pytest.mark.parametrize(
-    ("query", "condition"),
+    ("query", "items", "condition"),
     [
-        ("SELECT * FROM rows", "TRUE"),
-        ("select * from ROWS where a > 1 -- not b", "a > 1"),
-        ("SELECT * FROM `rows` WHERE s = 'x' OR b IS NULL", "s = 'x' OR b IS NULL"),
+        ("SELECT * FROM rows", "*", "TRUE"),
+        ("select * from ROWS where a > 1 -- not b", "*", "a > 1"),
+        ("SELECT * FROM `rows` WHERE s = 'x' OR b IS NULL", "*", "s = 'x' OR b IS NULL"),
+        ("SELECT a, b.*, upper(s) AS t FROM rows WHERE b", "a, b.*, UPPER(s) AS t", "b"),
+        ("SELECT * EXCEPT (b), a AS x FROM rows", "* EXCEPT (b), a AS x", "TRUE"),
     ],
 )
-def test_a_query_may_only_leave_rows_out(query, condition):
-    tree = condition_of(query, "rows")
-    assert tree is not None
-    assert tree.sql(dialect="spark", comments=False) == condition
+def test_a_query_may_only_choose(query, items, condition):
+    found = choice_of(query, "rows")
+    assert found is not None
+    assert ", ".join(one.sql(dialect="spark") for one in found[0]) == items
+    assert found[1].sql(dialect="spark", comments=False) == condition
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT a, at FROM rows",
-        "SELECT *, a AS x FROM rows",
-        "SELECT rows.* FROM rows",
-        "SELECT * EXCEPT (b) FROM rows",
         "SELECT DISTINCT * FROM rows",
+        "SELECT explode(xs) AS x FROM rows",
+        "SELECT a, count(*) FROM rows GROUP BY a",
         "SELECT /*+ REPARTITION(3) */ * FROM rows",
         "SELECT * FROM rows r WHERE r.a > 1",
         "SELECT * FROM rows TABLESAMPLE (10 PERCENT)",
@@ -213,4 +214,4 @@ def test_a_query_may_only_leave_rows_out(query, condition):
     ],
 )
 def test_a_query_that_does_more_is_known(query):
-    assert condition_of(query, "rows") is None
+    assert choice_of(query, "rows") is None

@@ -1,4 +1,4 @@
-"""Arrow arrays for workers, made without `pa.array` and `pa.scalar`.
+"""Arrow arrays for workers, made without `pa.array` and `pa.scalar`, and read without `to_numpy`.
 
 Those look whether they are given something of pandas, and import it for that:
 half a second for every new worker, in flows that never use it.
@@ -20,6 +20,17 @@ def numbers(values: Numbers, kind: pa.DataType) -> pa.Array:
     """Return 64-bit numbers, or times in the unit of `kind`, without a copy."""
     plain = np.ascontiguousarray(values, dtype=np.int64)
     return pa.Array.from_buffers(kind, len(plain), [None, pa.py_buffer(plain)])
+
+
+def values(column: pa.Array) -> np.ndarray[Any, Any]:
+    """Return the values of a column of numbers without nulls, without a copy."""
+    kind = column.type.to_pandas_dtype()
+    return np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
+
+
+def moments(column: pa.Array) -> Numbers:
+    """Return times without nulls as microseconds since 1970."""
+    return values(pc.cast(column, pa.int64()))
 
 
 def flags(value: bool, rows: int) -> pa.Array:

@@ -1,6 +1,7 @@
 """A group's checkpoint: what it is for, and how far it has got.
 
-    groups/<group>/group.json        the checkpoint id and the description it was made for
+    groups/<group>/group.json        the checkpoint id, the description it was made for, and what
+                                     its windows take
     groups/<group>/<id>/             Spark's own: offsets, commits, state
     groups/<group>/<id>/keys/        large states of stages (the room `millstream.state`)
     groups/<group>@<version>/        that of a version which took the place of another
@@ -47,6 +48,8 @@ class Checkpoint:
     description: Mapping[str, Any]
     #: Where it is instead, on storage that several hosts reach; orders to sources stay in the folder.
     address: str | None = None
+    #: Whether windows take sums of rows where they can; those of earlier releases take rows.
+    sums: bool = False
 
     @classmethod
     def open(
@@ -59,11 +62,12 @@ class Checkpoint:
         """
         known = recorded(address or folder)
         if known is None:
-            return cls(folder, group, uuid.uuid4().hex[:12], description, address)
+            return cls(folder, group, uuid.uuid4().hex[:12], description, address, sums=True)
         changes = difference(known["description"], description)
         if changes:
             raise group_changed(group, changes, address or folder)
-        return cls(folder, group, known["checkpoint"], description, address)
+        sums = bool(known.get("sums"))
+        return cls(folder, group, known["checkpoint"], description, address, sums)
 
     def begin(self) -> Checkpoint:
         """Write down what the checkpoint is for, if it is new."""
@@ -77,7 +81,8 @@ class Checkpoint:
         return handed
 
     def _record(self) -> bytes:
-        record = {"checkpoint": self.id, "description": self.description}
+        record: dict[str, Any] = {"checkpoint": self.id, "description": self.description}
+        record |= {"sums": True} if self.sums else {}
         return json.dumps(record, indent=1).encode()
 
     @classmethod

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from millstream.journal import Entry, Slice, Steps, late_mask
+from millstream.spark.io.arrays import moments
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -39,7 +38,7 @@ class Judge:
         """Tell for each row of a slice whether it is late."""
         if part.batch is None:
             return np.zeros(0, dtype=np.bool_)
-        times = pc.cast(part.batch.column(time), pa.int64()).to_numpy(zero_copy_only=False)
+        times = moments(part.batch.column(time))
         found: Mask = np.zeros(len(times), dtype=np.bool_)
         for first, lateness in self.steps:
             later = late_mask(times, part.running_max_before, lateness, part.floor_before)

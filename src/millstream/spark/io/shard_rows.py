@@ -6,15 +6,13 @@ columns, only to make columns of the rows again for Python.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -30,6 +28,7 @@ from millstream.spark.io.arrays import flags, numbers
 from millstream.spark.io.packed import GATHERED, GATHERED_BYTES, SHARD, Packed, to_bytes
 from millstream.spark.io.picked_rows import Picked, pick
 from millstream.spark.io.row_tests import Test, meeting
+from millstream.spark.io.schemas import arrow_schema, arrow_schema_of
 
 #: Packed rows, and how many they are.
 ROWS: Final = "__rows"
@@ -64,7 +63,7 @@ def message_fields(time: str, marker: str) -> StructType:
 
 def message_schema(time: str, marker: str) -> pa.Schema:
     """Return the columns of messages in Arrow."""
-    return to_arrow_schema(message_fields(time, marker), timezone="UTC")
+    return arrow_schema(message_fields(time, marker))
 
 
 def messages(
@@ -74,7 +73,7 @@ def messages(
     refuse: Callable[[Picked, pa.Table], None],
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows as messages, many of a shard at a time; those that a pattern cannot take go to `refuse`."""
-    kinds, picked = _arrow(shards.schema), shards.picked
+    kinds, picked = arrow_schema_of(shards.schema), shards.picked
     held: list[pa.RecordBatch] = []
     left_out = 0
     for batch in batches:
@@ -91,7 +90,7 @@ def messages(
     if any(one.num_rows for one in held):
         yield shard_messages(_one(held), shards, schema)
     if left_out:
-        yield _counted(left_out, schema)
+        yield counted(left_out, schema)
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -103,7 +102,7 @@ def _bytes(batches: list[pa.RecordBatch]) -> int:
     return sum(one.nbytes for one in batches)
 
 
-def _counted(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+def counted(rows: int, schema: pa.Schema) -> pa.RecordBatch:
     """Return what says that so many rows were read and go nowhere: a marker that moves no watermark."""
     time, marker, *_ = schema
     found = {
@@ -131,8 +130,3 @@ def shard_messages(rows: pa.RecordBatch, shards: Shards, schema: pa.Schema) -> p
     )
     arrays = [pa.array(one, field.type) for one, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-@cache
-def _arrow(schema: str) -> pa.Schema:
-    return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone="UTC")

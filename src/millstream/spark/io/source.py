@@ -47,7 +47,9 @@ from millstream.spark.io.control import Answer, Control, Orders, Question
 from millstream.spark.io.late import Judge
 from millstream.spark.io.packed import GATHERED
 from millstream.spark.io.picked_rows import Picked, keyless_reason
+from millstream.spark.io.schemas import arrow_schema_of
 from millstream.spark.io.shard_rows import Shards, message_schema, messages
+from millstream.spark.io.summed_rows import MOST, Sums, summed
 from millstream.spark.io.unseen import expected_here
 from millstream.spark.served.place import ServedPlace, read_place
 from millstream.switch.cut import CutColumn, Part, handed_out, passed, promised_floor
@@ -101,6 +103,8 @@ class ReadSettings(msgspec.Struct, frozen=True):
     generation: int | None = None
     #: The shards for which rows are packed; None: they are handed out one by one.
     shards: Shards | None = None
+    #: What is summed up for windows; None: nothing.
+    sums: Sums | None = None
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -321,17 +325,21 @@ class JournalStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
         settle()
-        schema = _arrow_schema(self.settings, partition)
-        rows, shards = _kept(self.settings, partition), self.settings.shards
-        if shards is None:
-            yield from (_joined(parts, schema) for parts in _chunks(rows, CHUNK))
-        else:
-            plain = schema.remove(schema.get_field_index(MARKER))
-            schema = message_schema(str(self.settings.time), MARKER)
+        settings, schema = self.settings, _arrow_schema(self.settings, partition)
+        rows = _kept(settings, partition)
+        plain = schema if settings.time is None else schema.remove(schema.get_field_index(MARKER))
+        if settings.shards is not None:
+            schema = message_schema(str(settings.time), MARKER)
             batches = (_joined(parts, plain) for parts in _chunks(rows, GATHERED))
-            yield from messages(batches, shards, schema, _refused)
+            yield from messages(batches, settings.shards, schema, _refused)
+        elif settings.sums is not None:
+            schema = arrow_schema_of(settings.schema)
+            batches = (_joined(parts, plain) for parts in _chunks(rows, MOST))
+            yield from summed(batches, settings.sums, schema)
+        else:
+            yield from (_joined(parts, schema) for parts in _chunks(rows, CHUNK))
         if partition.marker is not None:
-            yield marker(schema, self.settings, partition.marker)
+            yield marker(schema, settings, partition.marker)
 
     def _reach(self, start: Sequence[int], limit: int, steps: Steps | None = None) -> align.Reach:
         views = _views(self.settings.path)

@@ -23,6 +23,7 @@ from millstream.spark.io.row_tests import columns_of
 from millstream.spark.io.shard_rows import Shards, message_fields
 from millstream.spark.io.sink import Input
 from millstream.spark.io.source import MARKER, PLACE, ReadSettings, padded
+from millstream.spark.io.summed_rows import Sums
 from millstream.spark.served.serving import serving
 from millstream.spark.session.session import cores
 from millstream.spark.stages.analyse import Fields, entry_schema, needs_place
@@ -75,6 +76,30 @@ class EntryReader:
             return None
         settings = self._settings(name, columns, self._control, {})
         return packed_rows(query.spark, settings, structs.replace(shards, kept=origin.tests))
+
+    def summed(self, origin: Sifted, sums: Sums, columns: StructType) -> DataFrame | None:
+        """Return sums of the rows of an entry point, if the source can add them up."""
+        name, query, known = origin.entry, self.query, origin.columns
+        if known is None:
+            known = {one: (one,) for one in self._schema(name).fieldNames()}
+        if self._shared(origin.stages) or query.careful or not sums.needed <= known.keys():
+            return None
+        paths = {one: known[one] for one in sums.needed}
+        # A row must be dated as its marker.
+        if paths[sums.time] != (query.flow.stream(name).time,) or paths[sums.time] != (sums.time,):
+            return None
+        tested = set().union(*map(columns_of, origin.tests))
+        read = tested.union(path[0] for path in paths.values())
+        parts = {
+            column: tuple(sorted({path[1] for path in paths.values() if path[0] == column}))
+            for column in read - tested - {path[0] for path in paths.values() if len(path) == 1}
+        }
+        whole = tuple(one for one in self._schema(name).fieldNames() if one in read)
+        settings = self._settings(name, whole, self._control, parts)
+        schema = StructType([*columns.fields, StructField(MARKER, BooleanType())])
+        own = structs.replace(sums, kept=origin.tests, paths=paths)
+        settings = structs.replace(settings, place=None, schema=_json(schema), sums=own)
+        return _read(query.spark, settings)
 
     def _shared(self, names: Sequence[str]) -> bool:
         """Tell whether several stages of the group read one of some streams."""
@@ -165,8 +190,7 @@ def entry_rows(spark: SparkSession, settings: ReadSettings, whole: StructType) -
     fields += [place_field()] if settings.place is not None else []
     fields += [StructField(MARKER, BooleanType())] if settings.time else []
     schema = _json(StructType(fields))
-    option = msgspec.json.encode(structs.replace(settings, schema=schema)).decode()
-    frame = spark.readStream.format("millstream").option("settings", option).load()
+    frame = _read(spark, structs.replace(settings, schema=schema))
     # What no result depends on is not read, but a stage may name it.
     unread = [field for field in whole.fields if field.name not in frame.columns]
     if not unread and not parts:
@@ -181,8 +205,12 @@ def packed_rows(spark: SparkSession, settings: ReadSettings, shards: Shards) -> 
     """Return rows packed for shards, and markers beside them."""
     assert settings.time is not None
     messages = _json(message_fields(settings.time, MARKER))
-    option = msgspec.json.encode(structs.replace(settings, schema=messages, shards=shards))
-    return spark.readStream.format("millstream").option("settings", option.decode()).load()
+    return _read(spark, structs.replace(settings, schema=messages, shards=shards))
+
+
+def _read(spark: SparkSession, settings: ReadSettings) -> DataFrame:
+    option = msgspec.json.encode(settings).decode()
+    return spark.readStream.format("millstream").option("settings", option).load()
 
 
 def _json(schema: StructType) -> str:

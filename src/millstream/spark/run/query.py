@@ -160,6 +160,7 @@ class GroupQuery:
             known=known,
             packed=entries.packed,
             picked=entries.picked,
+            summed=entries.summed if self.checkpoint.sums else None,
         )
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:

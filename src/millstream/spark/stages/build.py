@@ -9,18 +9,21 @@ from typing import Any, NamedTuple, cast
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from millstream.errors import InternalError
 from millstream.flow.flow import Flow
 from millstream.flow.stages import EntryPoint, Stage
 from millstream.plan.groups import entry_above
-from millstream.spark.io.row_tests import Test
+from millstream.spark.io.row_tests import Always, Test
 from millstream.spark.io.shard_rows import Shards
+from millstream.spark.io.summed_rows import Sums
 from millstream.spark.served.borrowed import Letters, letters_for
 from millstream.spark.stages.columns import marked, unmarked
 from millstream.spark.stages.kind import kind_of
-from millstream.spark.stages.marked_rows import unpacked
+from millstream.spark.stages.marked_rows import added, unpacked
 from millstream.spark.stages.refused import Sieve, sifted
+from millstream.spark.stages.sql_tests import Chosen
 from millstream.spark.task_time import TaskReports, Worked
 from millstream.state import StateFiles
 from millstream.state.files import retained
@@ -32,19 +35,43 @@ Entry = Callable[[str], DataFrame]
 
 
 class Sifted(NamedTuple):
-    """A stream that has rows of an entry point as they are."""
+    """A stream that has rows of an entry point, or columns of them, as they are."""
 
     entry: str
-    #: The entry point, and the stages below it that only leave rows out.
+    #: The entry point, and the stages below it that only leave rows and columns out.
     stages: tuple[str, ...]
     #: What the rows must meet.
     tests: tuple[Test, ...] = ()
+    #: Where each column comes from: see `Chosen`.
+    columns: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def whole(self) -> Sifted | None:
+        """The same if its rows have all columns as they are, else None."""
+        return self if self.columns is None else None
+
+    def below(self, stage: str, chosen: Chosen) -> Sifted | None:
+        """Return what a stage makes of it; None if it tests columns that have other names above."""
+        columns = chosen.columns
+        if self.columns is not None:
+            if chosen.test != Always(True):
+                return None
+            found = columns or {name: (name,) for name in self.columns}
+            columns = {
+                name: (*self.columns[first], *rest)
+                for name, (first, *rest) in found.items()
+                if first in self.columns
+            }
+        tests = self.tests if chosen.test == Always(True) else (*self.tests, chosen.test)
+        return Sifted(self.entry, (*self.stages, stage), tests, columns)
 
 
 #: Gives them packed for the shards of a stage, by its key and their number; None if that cannot be.
 PackedEntry = Callable[[Sifted, tuple[str, ...], int], DataFrame | None]
 #: The same for what a pattern picks of them.
 PickedEntry = Callable[[Sifted, Shards], DataFrame | None]
+#: Gives sums of rows, with these columns; None if that cannot be.
+SummedEntry = Callable[[Sifted, Sums, StructType], DataFrame | None]
 
 
 class Builder:
@@ -63,6 +90,7 @@ class Builder:
         known: Stages that are built already.
         packed: What hands out rows packed for the shards of a stage.
         picked: What hands out what a pattern needs of rows, packed for its shards.
+        summed: What hands out sums of rows; None if windows take rows.
     """
 
     def __init__(
@@ -79,9 +107,11 @@ class Builder:
         known: Mapping[str, DataFrame] | None = None,
         packed: PackedEntry = lambda *_: None,
         picked: PickedEntry = lambda *_: None,
+        summed: SummedEntry | None = None,
     ) -> None:
         self._packed = packed
         self._picked = picked
+        self._summed = summed
         self.tasks = tasks
         self.spark = spark
         self.flow = flow
@@ -132,7 +162,7 @@ class Builder:
 
         None if Spark must look at the rows on their way from an entry point.
         """
-        origin = self._origin(name)
+        origin = self._whole(name)
         found = None if origin is None else self._packed(origin, by, shards)
         return self._unpacked(origin, found)
 
@@ -141,21 +171,36 @@ class Builder:
 
         None if Spark must look at the rows on their way from an entry point.
         """
-        origin = self._origin(name)
+        origin = self._whole(name)
         found = None if origin is None else self._picked(origin, shards)
         return self._unpacked(origin, found)
 
-    def _origin(self, name: str) -> Sifted | None:
+    def sums(self, name: str) -> bool:
+        """Tell whether windows over a stream take sums of its rows, if these are enough for them."""
+        return self._summed is not None and self._origin(name) is not None
+
+    def summed(self, name: str, sums: Sums, columns: StructType) -> DataFrame | None:
+        """Return sums of the rows of a stream; None if Spark must look at the rows now."""
+        origin = self._origin(name)
+        if origin is None or self._summed is None:
+            return None
+        found = self._summed(origin, sums, columns)
+        return None if found is None else added(found, origin.entry, sums.time)
+
+    def _whole(self, name: str) -> Sifted | None:
         """Return where the rows of a stream come from as they are; None if a stage makes others."""
+        origin = self._origin(name)
+        return None if origin is None else origin.whole
+
+    def _origin(self, name: str) -> Sifted | None:
+        """Return where the rows of a stream come from, with some columns; None if a stage makes others."""
         stage = self.flow.stages[name]
         if isinstance(stage, EntryPoint):
             return Sifted(name, (name,))
-        keeps, above = kind_of(stage).keeps, stage.inputs[0]
-        test = None if keeps is None else keeps(stage, self.frame(above).schema)
-        origin = None if test is None else self._origin(above)
-        if test is None or origin is None:
-            return None
-        return Sifted(origin.entry, (*origin.stages, name), (*origin.tests, test))
+        chooses, above = kind_of(stage).chooses, stage.inputs[0]
+        chosen = None if chooses is None else chooses(stage, self.frame(above).schema)
+        origin = None if chosen is None else self._origin(above)
+        return None if chosen is None or origin is None else origin.below(name, chosen)
 
     def _unpacked(self, origin: Sifted | None, found: DataFrame | None) -> DataFrame | None:
         if origin is None or found is None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # not wanted in executors, which import what has a kind
     from millstream.flow.flow import Flow
     from millstream.flow.stages import Stage
     from millstream.flow.stages.state_fit import StateFit
-    from millstream.spark.io.row_tests import Test
     from millstream.spark.stages.build import Builder
+    from millstream.spark.stages.sql_tests import Chosen
     from millstream.state import StateFiles
 
 
@@ -58,8 +58,8 @@ class SparkKind:
         whole_rows: It keeps whole rows, for which RocksDB is the better store unless they leave soon.
         sifts: It can leave out rows on which its expressions fail (`builder.sifted`).
         refuses: Tells whether rows may become its dead letters, in which no column is missing.
-        keeps: Returns the test of the rows that a stage lets through as they are, given their columns,
-            if it does nothing else and Arrow can compute it.
+        chooses: Returns which rows a stage lets through, and which of their columns, if it does nothing
+            else and Arrow can do that.
         carry: Returns what carries state over at a cut, where that is not a value per key.
     """
 
@@ -72,7 +72,7 @@ class SparkKind:
     whole_rows: bool = False
     sifts: bool = False
     refuses: Callable[[Any, Flow], bool] | None = None
-    keeps: Callable[[Any, StructType], Test | None] | None = None
+    chooses: Callable[[Any, StructType], Chosen | None] | None = None
     carry: Callable[[Versions], ShardCarry] | None = None
 
     @property

@@ -17,10 +17,19 @@ def timed(frame: DataFrame, entry: str, time: str | None) -> DataFrame:
     return _counted(frame, entry, time, F.count_if(~F.col(MARKER))).drop(MARKER)
 
 
+def added(frame: DataFrame, entry: str, time: str) -> DataFrame:
+    """Do the same for sums of rows."""
+    return _counted(frame, entry, time, _rows()).drop(MARKER)
+
+
 def unpacked(frame: DataFrame, entry: str, time: str) -> DataFrame:
     """Do the same for rows that are packed for the shards of a stage, and return the messages."""
-    rows = F.coalesce(F.sum(COUNT), F.lit(0))
-    return _counted(frame, entry, time, rows).select(SHARD, F.col(ROWS).alias("rows"))
+    return _counted(frame, entry, time, _rows()).select(SHARD, F.col(ROWS).alias("rows"))
+
+
+def _rows() -> Column:
+    """Return how many rows messages or sums stand for."""
+    return F.coalesce(F.sum(COUNT), F.lit(0))
 
 
 def _counted(frame: DataFrame, entry: str, time: str, rows: Column) -> DataFrame:

@@ -6,10 +6,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from millstream.flow.stages import Sql
-from millstream.spark.io.row_tests import Test
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.kind import SparkKind
-from millstream.spark.stages.sql_tests import filter_test
+from millstream.spark.stages.sql_tests import Chosen, chosen
 from millstream.spark.stages.stateless import check_stateless
 
 
@@ -22,8 +21,8 @@ def build(stage: Sql, builder: Builder) -> DataFrame:
         builder.spark.catalog.dropTempView(stage.input)
 
 
-def _keeps(stage: Sql, columns: StructType) -> Test | None:
-    return filter_test(stage.query, stage.input, columns)
+def _chooses(stage: Sql, columns: StructType) -> Chosen | None:
+    return chosen(stage.query, stage.input, columns)
 
 
-KIND = SparkKind(build, check=check_stateless, keeps=_keeps)
+KIND = SparkKind(build, check=check_stateless, chooses=_chooses)

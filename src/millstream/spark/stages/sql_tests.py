@@ -1,11 +1,12 @@
-"""Conditions of SQL as tests that Arrow computes, where Arrow and Spark agree on every value.
+"""SQL as tests and columns that Arrow computes, where Arrow and Spark agree on every value.
 
-These are comparisons of columns with constants, in some types. All others are Spark's alone.
+Tests are comparisons of columns with constants, in some types. All others are Spark's alone.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql.types import (
     BooleanType,
@@ -64,15 +65,59 @@ def row_test(sql: str | None, columns: StructType) -> Test:
     return _tested(tree, columns, _DEEPEST)
 
 
-def filter_test(query: str, input_name: str, columns: StructType) -> Test | None:
-    """Return the test of rows that a query over a stream keeps as they are; None if it is no such query."""
-    tree = queries.condition_of(query, input_name)
-    if tree is None or any(sign in query for sign in _REPLACED):
+class Chosen(NamedTuple):
+    """What a query chooses of rows."""
+
+    #: What they must meet.
+    test: Test
+    #: Where each column comes from: a column, or a field of one. None: all are as they were.
+    #: Columns that are computed are missing.
+    columns: Mapping[str, tuple[str, ...]] | None = None
+
+
+def chosen(query: str, input_name: str, columns: StructType) -> Chosen | None:
+    """Return what a query over a stream chooses of its rows; None if Arrow cannot do that, too."""
+    found = queries.choice_of(query, input_name)
+    if found is None or any(sign in query for sign in _REPLACED):
         return None
+    items, condition = found
     try:
-        return _tested(tree, columns, _DEEPEST)
+        test = _tested(condition, columns, _DEEPEST)
+        if items == [exp.Star()]:
+            return Chosen(test)
+        named = [pair for item in items for pair in _selected(item, input_name, columns)]
     except NeedsSql:
         return None
+    # Spark takes names for the same that differ in case alone.
+    if len({name.lower() for name, _ in named}) < len(named):
+        return None
+    return Chosen(test, {name: path for name, path in named if path})
+
+
+def _selected(
+    item: exp.Expr, input_name: str, columns: StructType
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the columns that an item of a SELECT gives, and where each is from: () if it is computed."""
+    tree = item.this if isinstance(item, exp.Alias) else item
+    if not isinstance(tree, exp.Column | exp.Star):
+        yield item.alias_or_name, ()
+        return
+    *above, last = tree.parts if isinstance(tree, exp.Column) else [tree]
+    if len(above) > 1 or any(one.name.lower() == input_name.lower() for one in above):
+        raise NeedsSql
+    inner, path = columns, tuple[str, ...]()
+    if above:
+        field = column_in(exp.column(above[0].name), columns)
+        inner, path = field.dataType, (field.name,)
+        if not isinstance(inner, StructType):
+            raise NeedsSql
+    if not isinstance(last, exp.Star):
+        name = column_in(exp.column(last.name), inner).name
+        yield item.alias or name, (*path, name)
+    elif any(last.args.values()):  # EXCEPT and the like
+        raise NeedsSql
+    else:
+        yield from ((name, (*path, name)) for name in inner.names)
 
 
 def _tested(tree: exp.Expr, columns: StructType, room: int) -> Test:

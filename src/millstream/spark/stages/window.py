@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -11,6 +13,7 @@ from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import interval, marked
 from millstream.spark.stages.keyed import unkeyed
 from millstream.spark.stages.kind import SparkKind
+from millstream.spark.stages.window_sums import summing_of
 
 
 def build(stage: Window, builder: Builder) -> DataFrame:
@@ -19,9 +22,7 @@ def build(stage: Window, builder: Builder) -> DataFrame:
         span = F.session_window(time, interval(stage.gap))
     else:
         span = F.window(time, interval(stage.size), interval(stage.every))
-    texts = [text for name, text in stage.by if text != expressions.column(name)]
-    origin, reason = unkeyed(stage.name, texts)
-    rows = builder.sifted(stage, builder.frame(stage.input), texts, origin, reason)
+    rows, aggregates = _rows(stage, builder)
     by = [F.expr(expression).alias(name) for name, expression in stage.by]
     # A key that carries the watermark would let Spark drop state by it instead of by the
     # window's end.
@@ -33,7 +34,7 @@ def build(stage: Window, builder: Builder) -> DataFrame:
         for column, (name, expression) in zip(by, stage.by, strict=True)
     ]
     found = rows.groupBy(span.alias("__window"), *by)
-    results = found.agg(*(F.expr(expression).alias(name) for name, expression in stage.aggregates))
+    results = found.agg(*(F.expr(expression).alias(name) for name, expression in aggregates))
     return results.select(
         *(F.col(f"`{name}`") for name, _ in stage.by),
         F.col("__window.start").alias("window_start"),
@@ -41,6 +42,20 @@ def build(stage: Window, builder: Builder) -> DataFrame:
         F.window_time("__window").alias("window_time"),
         *(F.col(f"`{name}`") for name, _ in stage.aggregates),
     )
+
+
+def _rows(stage: Window, builder: Builder) -> tuple[DataFrame, Sequence[tuple[str, str]]]:
+    """Return the rows, or sums of them, and the aggregates over these."""
+    plain, time = builder.frame(stage.input), builder.time(stage.input)
+    summing = summing_of(stage, plain.schema, time) if builder.sums(stage.input) else None
+    found = None if summing is None else builder.summed(stage.input, summing.sums, summing.schema)
+    if summing is not None and found is not None:
+        return found, summing.aggregates
+    texts = [text for name, text in stage.by if text != expressions.column(name)]
+    rows = builder.sifted(stage, plain, texts, *unkeyed(stage.name, texts))
+    if summing is None:
+        return rows, stage.aggregates
+    return rows.selectExpr(*summing.single), summing.aggregates
 
 
 KIND = SparkKind(build, sifts=True)
