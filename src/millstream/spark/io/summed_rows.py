@@ -31,6 +31,8 @@ WORTH: Final = 0.6
 #: Whole numbers overflow only if their sum is more than this.
 _SAFE: Final = float(1 << 62)
 
+How = Literal["sum", "min", "max"]
+
 
 class Met(msgspec.Struct, frozen=True, tag="met"):
     """A column that says how many rows meet a test."""
@@ -43,7 +45,7 @@ class Merged(msgspec.Struct, frozen=True, tag="merged"):
     """A column that has the sum, the lowest or the highest of the values of a column."""
 
     name: str
-    how: Literal["sum", "min", "max"]
+    how: How
     column: str
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import gcd
-from typing import Any, Final
+from typing import Final
 
 import sqlglot
 from pyspark.sql.types import (
@@ -35,11 +36,13 @@ from millstream.flow import expressions
 from millstream.flow.stages import Window
 from millstream.spark.io.row_tests import Missing, Not, Test
 from millstream.spark.io.shard_rows import COUNT
-from millstream.spark.io.summed_rows import Merged, Met, Sums
+from millstream.spark.io.summed_rows import How, Merged, Met, Sums
 from millstream.spark.stages.sql_tests import NeedsSql, column_in, row_test
 
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _KEYS: Final = (*_WHOLE, BooleanType, DateType, TimestampType)
+_CALLS: Final = ("count", "count_if", "sum", "avg", "min", "max")
+_DEEPER: Final = {sqlglot.TokenType.L_PAREN: 1, sqlglot.TokenType.R_PAREN: -1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class _Parts:
     #: Each of one row.
     single: list[str] = field(default_factory=list)
 
-    def merged(self, how: Any, of: StructField, kind: DataType) -> str:
+    def merged(self, how: How, of: StructField, kind: DataType) -> str:
         """Return the name of the part with the sum, lowest or highest value of a column."""
         name = self._named(how, of.name, kind)
         if name is None:
@@ -156,19 +159,13 @@ def _over_sums(text: str, parts: _Parts) -> str:
 def _calls(text: str) -> Iterator[tuple[int, int]]:
     """Yield where the calls of functions that may be aggregates begin and end."""
     tokens = sqlglot.tokenize(text, read="spark")
-    for at, token in enumerate(tokens[:-1]):
-        if token.text.lower() not in ("count", "count_if", "sum", "avg", "min", "max"):
-            continue
-        if (
-            token.token_type == sqlglot.TokenType.STRING
-            or tokens[at + 1].token_type != sqlglot.TokenType.L_PAREN
-        ):
+    for at, (token, after) in enumerate(pairwise(tokens), 1):
+        name = token.text.lower() in _CALLS and token.token_type != sqlglot.TokenType.STRING
+        if not name or after.token_type != sqlglot.TokenType.L_PAREN:
             continue
         depth = 0
-        for other in tokens[at + 1 :]:
-            depth += {sqlglot.TokenType.L_PAREN: 1, sqlglot.TokenType.R_PAREN: -1}.get(
-                other.token_type, 0
-            )
+        for other in tokens[at:]:
+            depth += _DEEPER.get(other.token_type, 0)
             if depth == 0:
                 yield token.start, other.end + 1
                 break
