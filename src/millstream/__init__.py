@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.connectors.postgres import postgres
     from millstream.connectors.rate import rate
     from millstream.errors import MillstreamError
+    from millstream.flow.compiled import compiled
     from millstream.flow.flow import Flow
     from millstream.flow.load import load
     from millstream.flow.stream import Stream
@@ -52,6 +53,7 @@ __all__ = [
     "Stream",
     "Watcher",
     "__version__",
+    "compiled",
     "connect",
     "connect_async",
     "console",
@@ -87,6 +89,7 @@ _HOMES: Final = {
     "millstream.connectors.postgres": ("postgres",),
     "millstream.connectors.rate": ("rate",),
     "millstream.errors": ("MillstreamError",),
+    "millstream.flow.compiled": ("compiled",),
     "millstream.flow.flow": ("Flow",),
     "millstream.flow.load": ("load",),
     "millstream.flow.stream": ("Stream",),

@@ -324,6 +324,28 @@ def test_declared_folds_go_on_over_batches_and_keep_their_states() -> None:
         ]
 
 
+def halved(known: float, v: int) -> float:
+    return known / 2 + 12 // (v - 3)
+
+
+def test_a_compiled_fold_goes_on_over_batches_and_leaves_out_rows_on_which_it_fails() -> None:
+    flow = ms.Flow("compiled")
+    own = ms.compiled(halved, initial=1.0)
+    events(flow, lateness="1 hour").fold("folds", n="count(*)", own=own).sink("out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 4, "10:10"), event("b", 5, "10:05"), event("a", 3, "10:15")])
+        t.send("events", [event("a", None, "10:20"), event("a", 9, "10:29")])
+        t.end()
+        assert rows(t.results("out"), "k", "at", "n", "own") == [
+            ("a", at("10:10"), 1, 12.5),
+            ("a", at("10:20"), 2, 12.5),
+            ("a", at("10:29"), 3, 8.25),
+            ("b", at("10:05"), 1, 6.5),
+        ]
+        (letter,) = t.dead_letters("events")
+        assert letter["reason"] == 'fold "folds" failed: ZeroDivisionError: division by zero'
+
+
 def counted(total: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return total + 1, {"key": row["code"], "at": row["at"], "n": total + 1}
 

@@ -13,10 +13,12 @@ import pandas as pd
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.cloudpickle import dumps
 
-from millstream.flow.declared import DeclaredFold, DeclaredStep
+from millstream.flow.declared import AnyFold, CompiledFold, DeclaredFold, DeclaredStep
 from millstream.spark.io.packed import to_bytes
 from millstream.spark.io.source import PLACE
+from millstream.spark.stages.compiled_fold import Step
 from millstream.spark.stages.declared_fold import DeclaredFolding
 from millstream.spark.stages.fold import Folding
 from millstream.spark.stages.ordered import Rule, _Shard
@@ -51,8 +53,32 @@ TYPES = {
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def declared() -> tuple[DeclaredFold, ...]:
-    found = [DeclaredFold("rows", "count", None, "bigint")]
+def damped(known: float, x: float, n: int) -> float:
+    return 0.9 * known + x - n
+
+
+def flips(known: bool, b: bool) -> bool:
+    return known != b
+
+
+def mixed(known: int, n: int, f: float, b: bool) -> int:
+    return known * 31 + n if f > 0 or b else known - n
+
+
+def own() -> list[AnyFold]:
+    """Return folds by functions, as Spark gets them."""
+    return [
+        CompiledFold(one.__name__, Step(dumps(one), (kind, *kinds)), columns, initial, type_)
+        for one, kind, kinds, columns, initial, type_ in (
+            (damped, "float64", ("float64", "int64"), ("x", "n"), 0.5, "double"),
+            (flips, "boolean", ("boolean",), ("b",), False, "boolean"),
+            (mixed, "int64", ("int64", "float64", "boolean"), ("n", "f", "b"), 7, "bigint"),
+        )
+    ]
+
+
+def declared() -> tuple[AnyFold, ...]:
+    found: list[AnyFold] = [DeclaredFold("rows", "count", None, "bigint"), *own()]
     for column, kind in TYPES.items():
         found.append(DeclaredFold(f"count_{column}", "count", column, "bigint"))
         functions = ["first", "last"] if column == "l" else ["first", "last", "min", "max"]

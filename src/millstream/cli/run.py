@@ -165,7 +165,9 @@ def _keep_journals(address: str | None, folder: Path) -> None:
 
 def compiling(flow: Flow) -> Popen[bytes] | None:
     """Let the kernel of patterns be compiled while Spark starts, if the flow needs it."""
-    if not any(stage.extra == "patterns" for stage in flow.stages.values()):
+    from millstream.flow.stages import Match
+
+    if not any(isinstance(stage, Match) for stage in flow.stages.values()):
         return None
     from millstream.patterns.kernel_cache import begin
 

@@ -5,6 +5,7 @@ Nulls are left out, as in SQL's aggregates: a fold stays as it is at a row witho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isnan
 from typing import Any, Final
@@ -14,6 +15,8 @@ REAL: Final = ("float", "double")
 NUMBERS: Final = (*WHOLE, *REAL)
 ORDERED: Final = (*NUMBERS, "string", "timestamp", "boolean")
 FUNCTIONS: Final = ("count", "sum", "min", "max", "first", "last", "ewma")
+#: The types that a compiled fold may have, and what makes values of them.
+KEPT_AS: Final[dict[str, type]] = {"bigint": int, "double": float, "boolean": bool}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,9 @@ class DeclaredFold:
         more = f", {self.weight!r}" if self.function == "ewma" else ""
         return f"{self.function}({inside}{more})"
 
-    def after(self, known: Any, value: Any) -> Any:
-        """Return what it is after a value."""
+    def after(self, known: Any, row: dict[str, Any]) -> Any:
+        """Return what it is after a row."""
+        value = None if self.column is None else row[self.column]
         if self.function == "count":
             return (known or 0) + (self.column is None or value is not None)
         if value is None:
@@ -57,17 +61,45 @@ class DeclaredFold:
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledFold:
+    """A fold by a function of the user's, which is compiled: damped(known, delay)."""
+
+    name: str
+    #: Called with what the fold was, and the values of the columns.
+    step: Callable[..., Any]
+    columns: tuple[str, ...]
+    initial: float
+    type: str
+    #: The column of its state; a changed function continues with it.
+    function: str = "value"
+
+    def __str__(self) -> str:
+        called = getattr(self.step, "__name__", type(self.step).__name__)
+        return f"{called}({', '.join(self.columns)}) from {self.initial!r}"
+
+    def after(self, known: Any, row: dict[str, Any]) -> Any:
+        """Return what it is after a row."""
+        values = [row[column] for column in self.columns]
+        if any(value is None for value in values):
+            return known
+        return KEPT_AS[self.type](self.step(self.initial if known is None else known, *values))
+
+
 def _before(one: Any, other: Any) -> bool:
     """Tell which is less, as Spark does: NaN is greater than all numbers."""
     missing = isinstance(other, float) and isnan(other)
     return bool(one < other or (missing and not isnan(one)))
 
 
+AnyFold = DeclaredFold | CompiledFold
+
+
 @dataclass(frozen=True, slots=True)
 class DeclaredStep:
     """The step that declared folds equal: a row for every row."""
 
-    folds: tuple[DeclaredFold, ...]
+    folds: tuple[AnyFold, ...]
     #: The columns that a result has from its row.
     taken: tuple[str, ...]
 
@@ -76,7 +108,6 @@ class DeclaredStep:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         after, result = dict[str, Any](), {name: row[name] for name in self.taken}
         for one in self.folds:
-            value = None if one.column is None else row[one.column]
-            result[one.name] = one.after(state[one.name][one.function], value)
+            result[one.name] = one.after(state[one.name][one.function], row)
             after[one.name] = {one.function: result[one.name]}
         return after, result

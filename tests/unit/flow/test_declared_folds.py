@@ -48,6 +48,64 @@ def test_results_have_the_key_the_time_and_the_folds() -> None:
     assert result == {"k": "a", "at": 1, "seen": 2, "total": 3, "mean": 0.625, "note": "b"}
 
 
+def damped(known: float, n: int, x: float) -> float:
+    return 0.5 * known + n * x
+
+
+def other(known: float, n: int, x: float) -> float:
+    return 0.25 * known + n * x
+
+
+def test_a_function_is_a_fold_of_the_columns_that_its_parameters_name() -> None:
+    made = flow(trend=ms.compiled(damped, initial=1.0), seen="count(*)")
+    fold = fold_of(made)
+    expected = "k string, at timestamp, trend double, seen bigint"
+    assert made.stream("sums").schema == Schema.parse(expected)
+    assert fold.bounded_state == "trend (value double), seen (count bigint) per key"
+    assert describe_stage(fold)["folds"]["trend"] == "damped(n, x) from 1.0"
+    assert fold.extra == "patterns"
+    row = {"k": "a", "at": 1, "n": 3, "x": 0.5}
+    state, result = fold.step(fold.initial, {**row, "x": None})
+    assert result["trend"] is None
+    state, result = fold.step(state, row)
+    assert result["trend"] == 2.0
+    assert fold.step(state, row)[1]["trend"] == 2.5
+    named = fold_of(flow(most=ms.compiled(lambda known, value: max(known, value), "n", initial=0)))
+    assert named.output == Schema.parse("k string, at timestamp, most bigint")
+
+
+def test_another_function_is_a_changed_group_that_continues_with_its_state() -> None:
+    def marked(step: Any, initial: float = 0.0) -> Any:
+        made = flow(trend=ms.compiled(step, initial=initial))
+        return fingerprint.fingerprint(plan(made), "out")
+
+    assert marked(damped) == marked(damped)
+    assert marked(damped) != marked(other)
+    assert marked(damped) != marked(damped, 1.0)
+    one, two = (fold_of(flow(trend=ms.compiled(step, initial=0.0))) for step in (damped, other))
+    assert two.fits_state_of(one, {}, ()).fits
+    assert not fold_of(flow(trend="sum(x)")).fits_state_of(one, {}, ()).fits
+
+
+@pytest.mark.parametrize(
+    ("compiled", "fact"),
+    [
+        (ms.compiled(damped, "n", initial=0.0), 'the function "damped", which cannot be called as'),
+        (ms.compiled(damped, "n", "m", initial=0.0), 'folds column "m"'),
+        (ms.compiled(lambda known, m: known, initial=0.0), 'folds column "m"'),
+        (ms.compiled(lambda known, s: known, initial=0.0), 'column "s", which is string'),
+        (ms.compiled(lambda known, at: known, initial=0), 'column "at", which is timestamp'),
+        (ms.compiled(lambda known, *n: known, initial=0), "whose parameters do not name columns"),
+        (ms.compiled(lambda known: known, initial=0), "whose parameters do not name columns"),
+        (ms.compiled(max, initial=0), "whose parameters do not name columns"),
+        (ms.compiled(damped, initial=1 << 63), 'begins the fold "trend" with 9223372036854775808'),
+    ],
+)
+def test_a_function_that_is_no_fold_is_refused(compiled: Any, fact: str) -> None:
+    with pytest.raises(FlowError, match=re.escape(fact)):
+        flow(trend=compiled)
+
+
 def test_an_output_names_columns_of_the_row() -> None:
     fold = fold_of(flow(seen="count(*)", output="at timestamp, s string, seen bigint"))
     assert fold.step(fold.initial, {"at": 1, "s": "x"})[1] == {"at": 1, "s": "x", "seen": 1}

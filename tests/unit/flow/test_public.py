@@ -35,7 +35,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error():
 
 
 def test_the_public_names_are_these():
-    names = {"Flow", "Stream", "MillstreamError", "load", "secret", "__version__"}
+    names = {"Flow", "Stream", "MillstreamError", "compiled", "load", "secret", "__version__"}
     clients = {"connect", "connect_async", "Client", "AsyncClient"}
     sources = {"inbox", "files", "kafka", "rate", "replay", "watchers"}
     files = {"parquet", "jsonl", "csv", "table"}

@@ -2,37 +2,87 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Final
 
-from millstream.errors import FlowError, InvalidOption, InvalidSql
-from millstream.flow.declared import FUNCTIONS, NUMBERS, ORDERED, REAL, DeclaredFold
+from millstream.errors import FlowError, InvalidFunction, InvalidOption, InvalidSql
+from millstream.flow.compiled import Compiled
+from millstream.flow.declared import (
+    FUNCTIONS,
+    NUMBERS,
+    ORDERED,
+    REAL,
+    AnyFold,
+    CompiledFold,
+    DeclaredFold,
+)
 from millstream.flow.kept import check_of
 from millstream.flow.schema import Field, Schema
 from millstream.flow.site import Site
 from millstream.flow.stages.named_states import NamedState, declared
-from millstream.flow.stages.upstream import Upstream, schema_of
+from millstream.flow.stages.upstream import Upstream, check_callable, schema_of
 
 _CALL: Final = re.compile(
     r"\s*(?P<function>\w+)\s*\(\s*(?P<column>\*|\w+|`[^`]+`)\s*(,\s*(?P<weight>[0-9.eE+-]+)\s*)?\)\s*"
 )
 _HINT: Final = (
-    "a fold is count(*), or count, sum, min, max, first or last of a column, or ewma(column, 0.1)"
+    "a fold is count(*), or count, sum, min, max, first or last of a column, ewma(column, 0.1), "
+    "or ms.compiled(function, initial=...)"
 )
 
 
 def read_folds(
-    site: Site, above: Upstream, folds: Mapping[str, str], output: str | Schema | None
-) -> tuple[DeclaredFold, ...]:
-    """Return folds that are given as text, checked against the columns of a stream."""
+    site: Site, above: Upstream, folds: Mapping[str, str | Compiled], output: str | Schema | None
+) -> tuple[AnyFold, ...]:
+    """Return folds as they are given, checked against the columns of a stream."""
     if not folds:
         return ()
     wanted = Schema(()) if output is None else schema_of(site, output)
-    return tuple(_read(site, above, name, text, wanted) for name, text in folds.items())
+    return tuple(_read(site, above, name, given, wanted) for name, given in folds.items())
 
 
-def _read(site: Site, above: Upstream, name: str, text: str, wanted: Schema) -> DeclaredFold:
+def _read(site: Site, above: Upstream, name: str, given: str | Compiled, wanted: Schema) -> AnyFold:
+    if isinstance(given, Compiled):
+        return _compiled(site, above, name, given)
+    return _declared(site, above, name, given, wanted)
+
+
+def _compiled(site: Site, above: Upstream, name: str, given: Compiled) -> CompiledFold:
+    names = given.columns or _parameters(site, given)
+    check_callable(site, given.step, 1 + len(names), f"step({', '.join(('known', *names))})")
+    columns = tuple(site.column(above.schema, one, above.name, verb="folds") for one in names)
+    for column in columns:
+        field = None if above.schema is None else above.schema.find(column)
+        if field is not None and field.type not in (*NUMBERS, "boolean", None):
+            fact = f'compiles a fold of column "{column}", which is {field.type}'
+            hint = "it works on numbers and booleans: make one of it in a stage above"
+            raise site.mistake(InvalidSql, fact, hint=hint)
+    kind = {bool: "boolean", int: "bigint"}.get(type(given.initial), "double")
+    check = check_of(kind)
+    if check is None or not check(given.initial):
+        fact = f'begins the fold "{name}" with {given.initial!r}'
+        hint = "initial= is a number of up to 64 bits, True or False"
+        raise site.mistake(InvalidOption, fact, hint=hint)
+    return CompiledFold(name, given.step, columns, given.initial, kind)
+
+
+def _parameters(site: Site, given: Compiled) -> tuple[str, ...]:
+    """Return the names of the parameters behind the first, which are those of columns."""
+    try:
+        found = tuple(inspect.signature(given.step).parameters.values())[1:]
+    except (TypeError, ValueError):  # it is no function, or written in C
+        found = ()
+    plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if not found or any(one.kind is not plain for one in found):
+        fact = "compiles a function whose parameters do not name columns"
+        hint = 'name them: ms.compiled(step, "delay", initial=0.0)'
+        raise site.mistake(InvalidFunction, fact, hint=hint)
+    return tuple(one.name for one in found)
+
+
+def _declared(site: Site, above: Upstream, name: str, text: str, wanted: Schema) -> DeclaredFold:
     found = _CALL.fullmatch(text) if isinstance(text, str) else None
     function = "" if found is None else found["function"].lower()
     if found is None or function not in FUNCTIONS:
@@ -88,7 +138,7 @@ def _unfit(site: Site, function: str, column: Field, kind: str, hint: str) -> Fl
     return site.mistake(InvalidSql, fact, hint=hint)
 
 
-def states_of(site: Site, folds: tuple[DeclaredFold, ...]) -> tuple[NamedState, ...]:
+def states_of(site: Site, folds: tuple[AnyFold, ...]) -> tuple[NamedState, ...]:
     """Return what folds keep: a state for each, under its name, with a column for its function."""
     if not folds:
         return ()
@@ -96,7 +146,7 @@ def states_of(site: Site, folds: tuple[DeclaredFold, ...]) -> tuple[NamedState, 
 
 
 def output_of(
-    site: Site, above: Upstream, by: tuple[str, ...], folds: tuple[DeclaredFold, ...]
+    site: Site, above: Upstream, by: tuple[str, ...], folds: tuple[AnyFold, ...]
 ) -> Schema:
     """Return the columns of results: the key, the time and the folds."""
     names = dict.fromkeys((*by, *(() if above.time is None else (above.time,))))

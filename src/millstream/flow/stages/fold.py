@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from millstream.errors import InvalidOption, Where
-from millstream.flow.declared import DeclaredFold, DeclaredStep
+from millstream.flow.compiled import Compiled
+from millstream.flow.declared import AnyFold, CompiledFold, DeclaredStep
 from millstream.flow.durations import format as shown
 from millstream.flow.jsonable import jsonable
 from millstream.flow.schema import Schema
@@ -45,7 +46,7 @@ class Fold(OneInput):
     states: tuple[NamedState, ...] = ()
     on_error: Literal["dead", "stop"] = "dead"
     #: Folds that are declared; `step` is the plain function that they equal.
-    folds: tuple[DeclaredFold, ...] = ()
+    folds: tuple[AnyFold, ...] = ()
     #: Used in a switch alone, so it is not part of what the stage means.
     convert: Function | None = field(default=None, compare=False)
     where: Where | None = field(default=None, compare=False, repr=False)
@@ -72,9 +73,16 @@ class Fold(OneInput):
         self, described: Tree, functions: FunctionTable, snapshots: Mapping[str, str]
     ) -> Tree:
         if self.folds:
-            return described
+            own = [one for one in self.folds if isinstance(one, CompiledFold)]
+            steps = {one.name: functions.stage_function(one.step) for one in own}
+            return {**described, **({"steps": steps} if steps else {})}
         step, initial = functions.stage_function(self.step), functions.value(self.initial)
         return {**described, "step": step, "initial": initial}
+
+    @property
+    def extra(self) -> str | None:
+        # Numba, which compiles functions.
+        return "patterns" if any(isinstance(one, CompiledFold) for one in self.folds) else None
 
     @property
     def bounded_state(self) -> str:
@@ -136,7 +144,7 @@ class FoldMethod(Upstream):
         states: Mapping[str, str | Schema] | None = None,
         on_error: Literal["dead", "stop"] = "dead",
         convert: Callable[[Any], Any] | None = None,
-        **folds: str,
+        **folds: str | Compiled,
     ) -> Stream:
         """Return what `step` makes of the rows of each key, which has a state of its own.
 
@@ -169,7 +177,7 @@ class FoldMethod(Upstream):
                 group before it.
             convert: In a switch, makes the state of each key from that of the version before.
             folds: count(*), or count, sum, min, max, first or last of a column, or
-                ewma(column, weight), by name.
+                ewma(column, weight), or `ms.compiled`, by name.
         """
         site = self._site(name)
         _check_step(site, step, folds, alone=initial is _NONE and states is None)
@@ -221,7 +229,9 @@ def _kept_for(site: Site, keep: str | timedelta | None, order: str) -> timedelta
     return length
 
 
-def _check_step(site: Site, step: object, folds: Mapping[str, str], *, alone: bool) -> None:
+def _check_step(
+    site: Site, step: object, folds: Mapping[str, str | Compiled], *, alone: bool
+) -> None:
     if not folds:
         check_callable(site, step, 2, "step(state, row)")
     elif step is not None or not alone:
@@ -235,7 +245,7 @@ def _output(
     output: str | Schema | None,
     above: Upstream,
     by: tuple[str, ...],
-    folds: tuple[DeclaredFold, ...],
+    folds: tuple[AnyFold, ...],
 ) -> Schema:
     if output is not None:
         return schema_of(site, output)

@@ -38,7 +38,6 @@ class Match(OneInput):
     """
 
     kind: ClassVar[str] = "match"
-    extra: ClassVar[str | None] = "patterns"
     yaml_words: ClassVar[tuple[str, ...]] = ("match", "phenomenon")
     state: ClassVar[str] = "runs"
 
@@ -49,6 +48,10 @@ class Match(OneInput):
     emit: str | None = None
     shards: int = SHARDS
     where: Where | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def extra(self) -> str | None:
+        return "patterns"
 
     def stream(self, site: Site, *inputs: Stream) -> Stream:
         above, output = inputs[0], None

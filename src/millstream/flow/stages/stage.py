@@ -122,8 +122,10 @@ class Stage:
         """Return the form that all spellings of one fingerprint share."""
         return meaning
 
-    #: The extra of the package that it needs to run, beside Spark.
-    extra: ClassVar[str | None] = None
+    @property
+    def extra(self) -> str | None:
+        """The extra of the package that it needs to run, beside Spark."""
+        return None
 
     @property
     def contents(self) -> tuple[str, ...]:

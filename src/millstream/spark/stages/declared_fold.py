@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from millstream.flow.declared import REAL, DeclaredFold
+from millstream.flow.declared import REAL, AnyFold, CompiledFold, DeclaredFold
 from millstream.spark.io.packed import micros
 from millstream.spark.stages import scans
 from millstream.spark.stages.fold import Folding
@@ -34,7 +34,7 @@ class DeclaredFolding:
     """Fold rows as declared; `plain` does the same row by row."""
 
     plain: Folding
-    folds: tuple[DeclaredFold, ...]
+    folds: tuple[AnyFold, ...]
     #: The columns that a result has from its row.
     taken: tuple[str, ...]
 
@@ -147,8 +147,10 @@ class _Folded:
     kept: list[Any]
 
     @classmethod
-    def of(cls, fold: DeclaredFold, rows: pa.Table, given: _Sorted) -> _Folded:
+    def of(cls, fold: AnyFold, rows: pa.Table, given: _Sorted) -> _Folded:
         before = [None if one is None else one[fold.name][fold.function] for one in given.before]
+        if isinstance(fold, CompiledFold):
+            return cls._compiled(fold, rows, given, before)
         column = None if fold.column is None else rows.column(fold.column).combine_chunks()
         if fold.function == "count":
             found, missing = _counted(column, given, before)
@@ -162,6 +164,21 @@ class _Folded:
         results = pa.array(found[given.back], mask=missing[given.back])
         kept = pa.array(found[ends], mask=missing[ends])
         return cls(results, kept.to_pylist())
+
+    @classmethod
+    def _compiled(
+        cls, fold: CompiledFold, rows: pa.Table, given: _Sorted, before: list[Any]
+    ) -> _Folded:
+        """Fold by a function of the user's."""
+        from millstream.spark.stages.compiled_fold import folded
+
+        begins = given.segments.slots - np.arange(len(before))
+        ends = np.append(begins[1:], len(given.order))
+        try:
+            results, kept = folded(fold, rows, given.order, ends, before)
+        except Exception as error:  # the user's function may raise anything
+            raise NotByVector from error
+        return cls(results, kept.take(pa.array(given.ends)).to_pylist())
 
     @classmethod
     def _chosen(

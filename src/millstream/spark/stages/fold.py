@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from math import isnan
@@ -55,16 +55,22 @@ def build(stage: Fold, builder: Builder, *, packed: bool = False) -> DataFrame:
         in_order=wait,
         states=kept(stage.states),
     )
-    rule: Rule = _declared(stage, folding) if stage.folds else folding
+    rule: Rule = _declared(stage, folding, builder) if stage.folds else folding
     return ordered(stage, builder, rule, time=time, output=output, wait=wait, packed=packed)
 
 
-def _declared(stage: Fold, plain: Folding) -> Rule:
+def _declared(stage: Fold, plain: Folding, builder: Builder) -> Rule:
+    from millstream.flow.declared import DeclaredStep
     from millstream.spark.stages.declared_fold import DeclaredFolding
 
-    names = {one.name for one in stage.folds}
+    names, folds = {one.name for one in stage.folds}, stage.folds
     taken = tuple(name for name in stage.output.names if name not in names)
-    return DeclaredFolding(plain, stage.folds, taken)
+    if stage.extra is not None:
+        from millstream.spark.stages.compiled_fold import ready
+
+        folds = ready(stage, builder.flow, builder.frame(stage.input).schema)
+        plain = replace(plain, step=DeclaredStep(folds, taken))
+    return DeclaredFolding(plain, folds, taken)
 
 
 KIND = SparkKind(build, packed=partial(build, packed=True), ordered=True, own_state=True)
