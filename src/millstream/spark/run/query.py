@@ -161,6 +161,7 @@ class GroupQuery:
             packed=entries.packed,
             picked=entries.picked,
             summed=entries.summed if self.checkpoint.sums else None,
+            schemas=self.analysis.schemas,
         )
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:

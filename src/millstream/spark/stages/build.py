@@ -56,7 +56,7 @@ class Sifted(NamedTuple):
         if self.columns is not None:
             if chosen.test != Always(True):
                 return None
-            found = columns or {name: (name,) for name in self.columns}
+            found = {name: (name,) for name in self.columns} if columns is None else columns
             columns = {
                 name: (*self.columns[first], *rest)
                 for name, (first, *rest) in found.items()
@@ -91,6 +91,7 @@ class Builder:
         packed: What hands out rows packed for the shards of a stage.
         picked: What hands out what a pattern needs of rows, packed for its shards.
         summed: What hands out sums of rows; None if windows take rows.
+        schemas: The columns of stages, as far as they are known.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Builder:
         packed: PackedEntry = lambda *_: None,
         picked: PickedEntry = lambda *_: None,
         summed: SummedEntry | None = None,
+        schemas: Mapping[str, StructType] | None = None,
     ) -> None:
         self._packed = packed
         self._picked = picked
@@ -122,6 +124,7 @@ class Builder:
         self._state = state
         self._careful = careful
         self._frames = dict(known or {})
+        self._schemas = schemas or {}
 
     @property
     def worked(self) -> Accumulator[Worked] | None:
@@ -134,6 +137,10 @@ class Builder:
             stage = self.flow.stages[name]
             self._frames[name] = kind_of(stage).build(stage, self)
         return self._frames[name]
+
+    def columns(self, name: str) -> StructType:
+        """Return the columns of stage `name`; to make its rows takes Spark a process for each source."""
+        return self._schemas[name] if name in self._schemas else self.frame(name).schema
 
     def results(self, name: str) -> DataFrame:
         """Return the rows of stage `name`, with which nothing more is done.
@@ -175,12 +182,13 @@ class Builder:
         found = None if origin is None else self._picked(origin, shards)
         return self._unpacked(origin, found)
 
-    def sums(self, name: str) -> bool:
-        """Tell whether windows over a stream take sums of its rows, if these are enough for them."""
-        return self._summed is not None and self._origin(name) is not None
+    @property
+    def sums(self) -> bool:
+        """Whether windows take sums of rows, if these are enough for them."""
+        return self._summed is not None
 
     def summed(self, name: str, sums: Sums, columns: StructType) -> DataFrame | None:
-        """Return sums of the rows of a stream; None if Spark must look at the rows now."""
+        """Return sums of the rows of a stream; None if Spark must look at the rows."""
         origin = self._origin(name)
         if origin is None or self._summed is None:
             return None
@@ -198,7 +206,7 @@ class Builder:
         if isinstance(stage, EntryPoint):
             return Sifted(name, (name,))
         chooses, above = kind_of(stage).chooses, stage.inputs[0]
-        chosen = None if chooses is None else chooses(stage, self.frame(above).schema)
+        chosen = None if chooses is None else chooses(stage, self.columns(above))
         origin = None if chosen is None else self._origin(above)
         return None if chosen is None or origin is None else origin.below(name, chosen)
 

@@ -68,7 +68,7 @@ def _declared(stage: Fold, plain: Folding, builder: Builder) -> Rule:
     if stage.extra is not None:
         from millstream.spark.stages.compiled_fold import ready
 
-        folds = ready(stage, builder.flow, builder.frame(stage.input).schema)
+        folds = ready(stage, builder.flow, builder.columns(stage.input))
         plain = replace(plain, step=DeclaredStep(folds, taken))
     return DeclaredFolding(plain, folds, taken)
 

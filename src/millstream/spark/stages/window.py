@@ -46,12 +46,13 @@ def build(stage: Window, builder: Builder) -> DataFrame:
 
 def _rows(stage: Window, builder: Builder) -> tuple[DataFrame, Sequence[tuple[str, str]]]:
     """Return the rows, or sums of them, and the aggregates over these."""
-    plain, time = builder.frame(stage.input), builder.time(stage.input)
-    summing = summing_of(stage, plain.schema, time) if builder.sums(stage.input) else None
+    columns, time = builder.columns(stage.input), builder.time(stage.input)
+    summing = summing_of(stage, columns, time) if builder.sums else None
     found = None if summing is None else builder.summed(stage.input, summing.sums, summing.schema)
     if summing is not None and found is not None:
         return found, summing.aggregates
     texts = [text for name, text in stage.by if text != expressions.column(name)]
+    plain = builder.frame(stage.input)
     rows = builder.sifted(stage, plain, texts, *unkeyed(stage.name, texts))
     if summing is None:
         return rows, stage.aggregates

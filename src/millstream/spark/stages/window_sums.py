@@ -3,7 +3,10 @@
 That is so where every aggregate counts, or is the sum, the average, the lowest or the highest of a
 column of numbers, and where keys are made of columns whose values are equal in Arrow if they are in
 Spark. The checkpoint says whether its windows take sums (`Checkpoint.sums`), since their state differs
-from that of windows that take rows.
+from that of windows that take rows. Whether one of them can must therefore follow from what its
+fingerprint says of it, and from the types of its columns: never from the stages above it, which a switch may change while
+state stays, nor from how an aggregate is spelled. Where its rows cannot be summed up on their
+way, each row is a sum of one row.
 """
 
 from __future__ import annotations
@@ -42,6 +45,12 @@ from millstream.spark.stages.sql_tests import NeedsSql, column_in, row_test
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _KEYS: Final = (*_WHOLE, BooleanType, DateType, TimestampType)
 _CALLS: Final = ("count", "count_if", "sum", "avg", "min", "max")
+#: What may stand in front of a bracket beside them. A fixed list: what sqlglot knows changes.
+_AROUND: Final = {
+    *("abs", "ceil", "coalesce", "concat", "floor", "greatest", "if", "least", "lower", "nullif"),
+    *("round", "sqrt", "try_divide", "upper", "cast", "try_cast", "decimal"),
+    *("and", "or", "not", "in", "between", "case", "when", "then", "else"),
+}
 _DEEPER: Final = {sqlglot.TokenType.L_PAREN: 1, sqlglot.TokenType.R_PAREN: -1}
 
 
@@ -142,9 +151,10 @@ def _over_sums(text: str, parts: _Parts) -> str:
     Raises:
         NeedsSql: There is none.
     """
+    text = expressions.normal(text)
     tree = expressions.expression(text)
-    # Spark replaces these before it reads a text; a function that is not known may be an aggregate.
-    if "${" in text or tree.find(exp.Anonymous, exp.Filter, exp.WithinGroup) is not None:
+    # Spark replaces these before it reads a text.
+    if "${" in text or "\\" in text or tree.find(exp.Filter, exp.WithinGroup) is not None:
         raise NeedsSql
     calls = list(_calls(text))
     if len(calls) != sum(1 for _ in expressions.aggregates_in(tree)):
@@ -160,9 +170,13 @@ def _calls(text: str) -> Iterator[tuple[int, int]]:
     """Yield where the calls of functions that may be aggregates begin and end."""
     tokens = sqlglot.tokenize(text, read="spark")
     for at, (token, after) in enumerate(pairwise(tokens), 1):
-        name = token.text.lower() in _CALLS and token.token_type != sqlglot.TokenType.STRING
-        if not name or after.token_type != sqlglot.TokenType.L_PAREN:
+        name = token.text.lower()
+        if after.token_type != sqlglot.TokenType.L_PAREN or not name.isidentifier():
             continue
+        if name in _AROUND:
+            continue
+        if name not in _CALLS:  # it may be an aggregate
+            raise NeedsSql
         depth = 0
         for other in tokens[at:]:
             depth += _DEEPER.get(other.token_type, 0)
