@@ -343,7 +343,9 @@ def test_a_compiled_fold_goes_on_over_batches_and_leaves_out_rows_on_which_it_fa
             ("b", at("10:05"), 1, 6.5),
         ]
         (letter,) = t.dead_letters("events")
-        assert letter["reason"] == 'fold "folds" failed: ZeroDivisionError: division by zero'
+        assert (
+            letter["reason"] == 'fold "folds" failed: ZeroDivisionError: integer division by zero'
+        )
 
 
 def counted(total: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:

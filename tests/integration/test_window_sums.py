@@ -256,7 +256,7 @@ def handed_over(keep: str) -> ms.Flow:
         mean="avg(x)",
         same=mean,
     )
-    output = "k string, window_start timestamp, window_time timestamp, n long, total double, mean double, same double, number int"
+    output = "k string, window_start timestamp, window_end timestamp, window_time timestamp, n long, total double, mean double, same double, number int"
     sums.fold("numbers", numbered, initial=0, output=output).sink("out", ms.memory())
     return flow
 
