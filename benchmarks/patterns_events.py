@@ -5,7 +5,8 @@ events covers the same time whatever the size of the stream: 1,000 a second. The
 seconds out of order, on two lanes. The lanes are there as one file each, which is how Flink reads
 them (in order, one reader for each), and cut into parts of equal size, which is how Spark reads
 them (two parts a batch), as CSV or Parquet. A journal has them in the order of their arrival. The
-last event of each lane is a day later: then everything before is certain.
+last event of each lane is a day later: then everything before is certain. A flow from CSV files reads them
+in the order of their arrival, too, in parts of a batch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from benchmarks.events import _mixed, fill_journal
 
-FORMS = ("csv", "parquet", "journal")
+FORMS = ("csv", "parquet", "journal", "flow")
 DDL = "key string, kind string, value double, at timestamp, n long"
 LATENESS_S = 5
 SHAKEN = 2_000
@@ -84,11 +85,15 @@ def write(
             part = own.slice(first, half)
             if first == firsts[-1]:
                 part = pa.concat_tables([part, last(events, lane)])
-            for form in forms:
-                if form != "journal":
-                    _part(part, place / form, form, number, lane)
+            for form in {"csv", "parquet"}.intersection(forms):
+                _part(part, place / form, form, number, lane)
+    whole = pa.concat_tables([rows, *(last(events, lane) for lane in range(LANES))])
+    if "flow" in forms:
+        (place / "flow").mkdir()
+        for number, first in enumerate(range(0, whole.num_rows, rows_per_batch)):
+            part = whole.slice(first, rows_per_batch)
+            _csv(part, place / "flow" / f"part-{number:05}.csv")
     if "journal" in forms:
-        whole = pa.concat_tables([rows, *(last(events, lane) for lane in range(LANES))])
         whole = whole.cast(JOURNAL).combine_chunks()
         fill_journal(place / "journal", iter(whole.to_batches()), entry=ENTRY, schema=JOURNAL)
 

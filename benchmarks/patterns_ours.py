@@ -1,10 +1,10 @@
 """A job of ours as a process of its own: one case over a stream of files or a journal.
 
-    python -m benchmarks.patterns_ours EVENTS OUT CASE --from csv|parquet|journal
+    python -m benchmarks.patterns_ours EVENTS OUT CASE --from csv|parquet|journal|flow
     python -m benchmarks.patterns_ours EVENTS OUT --check CASE ...
 
 Over files it is `ms.match` with results as CSV files, over a journal a flow with results as Parquet
-files. With --check: the cases over the files as a batch, into OUT/CASE-pattern, and their MATCH_RECOGNIZE
+files; with `flow` that flow reads CSV files into its journal first. With --check: the cases over the files as a batch, into OUT/CASE-pattern, and their MATCH_RECOGNIZE
 clauses, the text that Flink gets, into OUT/CASE-sql.
 """
 
@@ -42,17 +42,19 @@ def stream(spark: SparkSession, case: Case, form: str, events: Path, out: Path) 
     return query
 
 
-def journal(
-    spark: SparkSession, case: Case, rows_per_batch: int, events: Path, out: Path
+def in_flow(
+    spark: SparkSession, case: Case, form: str, rows_per_batch: int, events: Path, out: Path
 ) -> StreamingQuery:
-    """Run a flow over a journal that is there: a link stands for it among those of the flow."""
-    flow = ms.Flow("bench")
-    rows = flow.source("events", ms.inbox(DDL), time="at", lateness=f"{LATENESS_S} seconds")
+    """Run a flow over CSV files, or over a journal that is there: a link stands for it among those of the flow."""
+    flow, filled = ms.Flow("bench"), form == "journal"
+    source = ms.inbox(DDL) if filled else ms.files(str(events), DDL, format="csv", header=False)
+    rows = flow.source("events", source, time="at", lateness=f"{LATENESS_S} seconds")
     rows = rows.sql("chosen", f"SELECT * FROM events WHERE {case.only}") if case.only else rows
     rows.match("found", case.what, by="key", emit=case.emit).sink("out", ms.parquet(str(out)))
     data = out.with_suffix(".checkpoint")
-    (data / "bench" / "journals").mkdir(parents=True)
-    (data / "bench" / "journals" / "events").symlink_to(events)
+    if filled:
+        (data / "bench" / "journals").mkdir(parents=True)
+        (data / "bench" / "journals" / "events").symlink_to(events)
     run = FlowRun(spark, flow, Options(data, out.parent, rows_per_batch))
     try:
         run.start()
@@ -100,8 +102,9 @@ def main() -> None:
         if given.check:
             batch(spark, CASES[name], given.events, out)
             continue
-        if given.form == "journal":
-            query = journal(spark, CASES[name], given.rows_per_batch, given.events, out)
+        if given.form in ("journal", "flow"):
+            what = CASES[name], given.form, given.rows_per_batch, given.events
+            query = in_flow(spark, *what, out)
         else:
             query = stream(spark, CASES[name], given.form, given.events, out)
         progress = [dict(one) for one in query.recentProgress]

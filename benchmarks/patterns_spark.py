@@ -7,8 +7,9 @@
     python -m benchmarks.patterns_spark --case kleene      one of the patterns
     python -m benchmarks.patterns_spark --alone            without Flink
 
-Flink reads CSV, whose reader comes with it. Ours also reads the same events as Parquet files and from
-a journal, in a flow: what that is beside Flink's CSV is what someone gets who has them in that form.
+Flink reads CSV, whose reader comes with it. So does ours, with `ms.match` over Spark's reader (`csv`), and in a
+flow, through its journal (`flow`). Ours also reads the same events as Parquet files and from a journal that is filled, in a flow:
+what that is beside Flink's CSV is what someone gets who has them in that form.
 
 Each run is a process that starts with nothing and ends with its results written. The slope between
 the two sizes is what an event costs once everything runs; both are given in seconds and in seconds
@@ -286,7 +287,7 @@ def main() -> None:
         "--full", action="store_true", help="the sizes of the results that are kept"
     )
     parser.add_argument("--moderate", action="store_true", help="all patterns, at two sizes")
-    parser.add_argument("--from", dest="forms", default="csv", help="csv, parquet, journal")
+    parser.add_argument("--from", dest="forms", default="csv", help="csv, parquet, journal, flow")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of events")
     parser.add_argument(
         "--case", choices=sorted(CASES), action="append", help="some of the patterns"
