@@ -28,8 +28,8 @@ def compiled(step: Callable[..., float], *columns: str, initial: float) -> Compi
 
     Args:
         step: The function. It may call other functions if numba compiled them.
-        columns: The columns that it gets; those named like its parameters, behind the first, if
-            they are left out.
+        columns: The columns that it gets; those named like its parameters, behind the first and
+            without those that have a default, if they are left out.
         initial: What the fold is before the first row of a key. A whole number makes it a bigint,
             a fraction a double, True or False a boolean.
     """

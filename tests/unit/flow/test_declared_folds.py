@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numba
 import pytest
 
 import millstream as ms
@@ -98,12 +99,20 @@ def test_another_function_is_a_changed_group_that_continues_with_its_state() -> 
         (ms.compiled(lambda known, *n: known, initial=0), "whose parameters do not name columns"),
         (ms.compiled(lambda known: known, initial=0), "whose parameters do not name columns"),
         (ms.compiled(max, initial=0), "whose parameters do not name columns"),
+        (ms.compiled(damped, 3, ["x"], initial=0.0), "folds a column without a name"),  # type: ignore[arg-type]
+        (ms.compiled(numba.njit(damped), initial=0.0), "that numba has compiled"),
         (ms.compiled(damped, initial=1 << 63), 'begins the fold "trend" with 9223372036854775808'),
     ],
 )
 def test_a_function_that_is_no_fold_is_refused(compiled: Any, fact: str) -> None:
     with pytest.raises(FlowError, match=re.escape(fact)):
         flow(trend=compiled)
+
+
+def test_an_output_gives_a_compiled_fold_its_own_type() -> None:
+    fold_of(flow(output="at timestamp, own double", own=ms.compiled(damped, initial=0.0)))
+    with pytest.raises(FlowError, match='has bigint as the type of "own" in its output'):
+        flow(output="at timestamp, own long", own=ms.compiled(damped, initial=0.0))
 
 
 def test_an_output_names_columns_of_the_row() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numba
@@ -43,8 +45,9 @@ def made(step: Callable[..., float], *columns: str, initial: float = 0.0) -> Com
     flow = ms.Flow("compiled")
     events = flow.source("events", ms.inbox("k string, at timestamp"), time="at", key="k")
     known = events.apply("known", lambda frame: frame)
-    output = "k string, at timestamp, own double"
     own = ms.compiled(step, *columns, initial=initial)
+    kinds = {bool: "boolean", int: "bigint", float: "double"}
+    output = f"k string, at timestamp, own {kinds[type(initial)]}"
     known.fold("folds", output=output, own=own).sink("out", ms.memory())
     stage = flow.stages["folds"]
     assert isinstance(stage, Fold)
@@ -79,11 +82,18 @@ def test_rows_are_folded_by_segment_and_nulls_are_left_out() -> None:
     assert results.to_pylist() == kept.to_pylist() == [None]
 
 
-def test_a_function_that_numba_compiled_is_one_too() -> None:
-    fold = made(helped)
-    assert fold.columns == ("x",)
-    assert fold.after(None, {"x": 1.5}) == 3.0
+def test_a_parameter_with_a_default_is_no_column() -> None:
+    fold = made(lambda known, X, weight=0.5: known + weight * X)
+    assert fold.columns == ("x",), "as the stream spells it"
+    assert fold.after(None, {"x": 1.5}) == 0.75
     assert fold.after(3.0, {"x": None}) == 3.0
+    (results, _) = folded(fold, pa.table({"x": [1.0]}), np.array([0]), np.array([1]), [2.0])
+    assert results.to_pylist() == [2.5]
+
+
+def test_an_executor_needs_numba_alone() -> None:
+    code = "import sys; sys.modules['sqlglot'] = None; import millstream.spark.stages.compiled_fold"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def divided(known: float, x: float) -> float:
@@ -107,6 +117,8 @@ def test_a_function_may_fail_on_a_row() -> None:
         (lambda known, x: x > 0, ("x",), 0.0, "it returns bool, and is double"),
         (lambda known, n: known + n, ("n",), True, "it returns int64, and is boolean"),
         (lambda known, x: None, ("x",), 0.0, "it returns none"),
+        (lambda known, n: np.uint64(known) + np.uint64(n), ("n",), 0, "it returns uint64"),
+        (lambda known, y: known + y, ("y",), 0.0, '"known" has no column "y"'),
         (lambda known, x: known + "x", ("x",), 0.0, "No implementation of function"),
         (lambda known, x: re.compile("x"), ("x",), 0.0, 'cannot compile the fold "own"'),
         (max, ("x",), 0.0, 'cannot compile the fold "own"'),

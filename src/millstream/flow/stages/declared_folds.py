@@ -11,6 +11,7 @@ from millstream.errors import FlowError, InvalidFunction, InvalidOption, Invalid
 from millstream.flow.compiled import Compiled
 from millstream.flow.declared import (
     FUNCTIONS,
+    KEPT_AS,
     NUMBERS,
     ORDERED,
     REAL,
@@ -45,27 +46,38 @@ def read_folds(
 
 def _read(site: Site, above: Upstream, name: str, given: str | Compiled, wanted: Schema) -> AnyFold:
     if isinstance(given, Compiled):
-        return _compiled(site, above, name, given)
+        return _compiled(site, above, name, given, wanted.find(name))
     return _declared(site, above, name, given, wanted)
 
 
-def _compiled(site: Site, above: Upstream, name: str, given: Compiled) -> CompiledFold:
+def _compiled(
+    site: Site, above: Upstream, name: str, given: Compiled, shown: Field | None
+) -> CompiledFold:
+    if hasattr(given.step, "py_func"):
+        fact = f'has a function as "{name}" that numba has compiled'
+        hint = "give the function itself; those that it calls may be compiled"
+        raise site.mistake(InvalidFunction, fact, hint=hint)
     names = given.columns or _parameters(site, given)
-    check_callable(site, given.step, 1 + len(names), f"step({', '.join(('known', *names))})")
     columns = tuple(site.column(above.schema, one, above.name, verb="folds") for one in names)
+    check_callable(site, given.step, 1 + len(names), f"step({', '.join(('known', *names))})")
     for column in columns:
         field = None if above.schema is None else above.schema.find(column)
         if field is not None and field.type not in (*NUMBERS, "boolean", None):
             fact = f'compiles a fold of column "{column}", which is {field.type}'
             hint = "it works on numbers and booleans: make one of it in a stage above"
             raise site.mistake(InvalidSql, fact, hint=hint)
-    kind = {bool: "boolean", int: "bigint"}.get(type(given.initial), "double")
-    check = check_of(kind)
-    if check is None or not check(given.initial):
+    whole = "boolean" if isinstance(given.initial, bool) else "bigint"
+    kind = whole if isinstance(given.initial, int) else "double"
+    initial, check = KEPT_AS[kind](given.initial), check_of(kind)
+    if check is None or not check(initial):
         fact = f'begins the fold "{name}" with {given.initial!r}'
         hint = "initial= is a number of up to 64 bits, True or False"
         raise site.mistake(InvalidOption, fact, hint=hint)
-    return CompiledFold(name, given.step, columns, given.initial, kind)
+    if shown is not None and shown.type != kind:
+        fact = f'has {shown.type} as the type of "{name}" in its output, which is {kind}'
+        hint = f"initial={initial!r} makes it {kind}"
+        raise site.mistake(InvalidOption, fact, hint=hint)
+    return CompiledFold(name, given.step, columns, initial, kind)
 
 
 def _parameters(site: Site, given: Compiled) -> tuple[str, ...]:
@@ -74,6 +86,7 @@ def _parameters(site: Site, given: Compiled) -> tuple[str, ...]:
         found = tuple(inspect.signature(given.step).parameters.values())[1:]
     except (TypeError, ValueError):  # it is no function, or written in C
         found = ()
+    found = tuple(one for one in found if one.default is one.empty)
     plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if not found or any(one.kind is not plain for one in found):
         fact = "compiles a function whose parameters do not name columns"

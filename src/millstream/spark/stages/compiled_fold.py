@@ -6,6 +6,7 @@ folded by the same machine code, so that results do not depend on which of the t
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,10 +19,9 @@ import pyarrow as pa
 from pyspark.cloudpickle import dumps
 from pyspark.sql.types import BooleanType, DataType, DoubleType, FloatType, IntegralType, StructType
 
-from millstream.errors import InvalidFunction, InvalidSql
+from millstream.errors import InvalidFunction, InvalidSql, UnknownColumn
 from millstream.flow.declared import CompiledFold
 from millstream.spark.stages.scans import Flags, Numbers, Places
-from millstream.spark.stages.stateless import title
 
 if TYPE_CHECKING:  # not wanted in executors, which import this
     from millstream.flow.flow import Flow
@@ -45,8 +45,8 @@ class Step:
     @property
     def returned(self) -> str:
         """The type of what it returns, by numba's name."""
-        found: str = _compiled(self).one.nopython_signatures[0].return_type.name
-        return found
+        (signature,) = _compiled(self).one.nopython_signatures
+        return str(numba.types.unliteral(signature.return_type).name)  # type: ignore[no-untyped-call]
 
 
 def ready(stage: Fold, flow: Flow, columns: StructType) -> tuple[Any, ...]:
@@ -55,6 +55,7 @@ def ready(stage: Fold, flow: Flow, columns: StructType) -> tuple[Any, ...]:
     Raises:
         InvalidFunction: Numba cannot compile one, or it returns something else than it keeps.
         InvalidSql: A column is neither a number nor a boolean.
+        UnknownColumn: A column is not there.
     """
     return tuple(
         _ready(one, stage, flow, columns) if isinstance(one, CompiledFold) else one
@@ -63,15 +64,24 @@ def ready(stage: Fold, flow: Flow, columns: StructType) -> tuple[Any, ...]:
 
 
 def _ready(fold: CompiledFold, stage: Fold, flow: Flow, columns: StructType) -> CompiledFold:
+    from millstream.spark.stages.stateless import title
+
     named = f'{title(stage, flow)} cannot compile the fold "{fold.name}"'
-    kinds = [_KINDS[fold.type]]
-    for column in fold.columns:
-        kind = _kind(columns[column].dataType)
+    there = {one.name.lower(): one for one in columns.fields}
+    kinds, names = [_KINDS[fold.type]], []
+    for given in fold.columns:
+        column = there.get(given.lower())
+        if column is None:
+            fact = f'{named}: "{stage.input}" has no column "{given}"'
+            hint = f"its columns are {', '.join(columns.names)}"
+            raise UnknownColumn(fact, hint=hint, where=stage.where)
+        kind = _kind(column.dataType)
         if kind is None:
-            fact = f'{named}: column "{column}" is {columns[column].dataType.simpleString()}'
+            fact = f'{named}: column "{column.name}" is {column.dataType.simpleString()}'
             hint = "it works on numbers and booleans: make one of it in a stage above"
             raise InvalidSql(fact, hint=hint, where=stage.where)
         kinds.append(kind)
+        names.append(column.name)
     step = Step(dumps(fold.step), tuple(kinds))  # type: ignore[no-untyped-call]
     try:
         returned = step.returned
@@ -81,9 +91,13 @@ def _ready(fold: CompiledFold, stage: Fold, flow: Flow, columns: StructType) -> 
         raise InvalidFunction(fact, hint=hint, where=stage.where) from error
     if not _holds(fold.type, returned):
         fact = f"{named}: it returns {returned}, and is {fold.type}"
-        hint = f"initial={fold.initial!r} makes it {fold.type}: 0 is a bigint, 0.0 a double"
+        hint = (
+            f"initial={fold.initial!r} makes it {fold.type}: 0 is a bigint, 0.0 a double"
+            if returned.startswith(("int", "float", "bool"))
+            else f"let it return a {fold.type} for all values"
+        )
         raise InvalidFunction(fact, hint=hint, where=stage.where)
-    return replace(fold, step=step)
+    return replace(fold, step=step, columns=tuple(names))
 
 
 def _kind(type_: DataType) -> str | None:
@@ -99,13 +113,12 @@ def _kind(type_: DataType) -> str | None:
 
 def _holds(type_: str, returned: str) -> bool:
     """Tell whether a fold can keep what its function returns."""
-    whole = returned.startswith(("int", "uint", "Literal[int]"))
     match type_:
         case "double":
-            return whole or returned.startswith("float")
+            return returned.startswith(("float", "int", "uint"))
         case "bigint":
-            return whole
-    return returned in ("bool", "boolean", "Literal[bool](True)", "Literal[bool](False)")
+            return returned.startswith("int") or returned in ("uint8", "uint16", "uint32")
+    return returned == "bool"
 
 
 def _reason(error: Exception) -> str:
@@ -123,10 +136,13 @@ class _Compiled:
 
 @cache
 def _compiled(step: Step) -> _Compiled:
-    types = tuple(getattr(numba, kind) for kind in step.kinds)
+    types = [getattr(numba, kind) for kind in step.kinds]
     function = pickle.loads(step.pickled)  # noqa: S301 (the driver's own)
-    one = numba.njit(types)(getattr(function, "py_func", function))
-    return _Compiled(one, _loop(_at_a_row(one, len(types) - 1)))
+    others = tuple(inspect.signature(function).parameters.values())[len(types) :]
+    defaults = (one.default for one in others if one.default is not one.empty)
+    types += map(numba.types.Omitted, defaults)
+    one = numba.njit(tuple(types))(function)
+    return _Compiled(one, _loop(_at_a_row(one, len(step.kinds) - 1)))
 
 
 def _at_a_row(one: Any, columns: int) -> Any:

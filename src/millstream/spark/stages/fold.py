@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from millstream.clock import MICROSECOND
 from millstream.errors import RunError
+from millstream.extras import need
 from millstream.flow.kept import Kept, conformed
 from millstream.spark.io.packed import micros
 from millstream.spark.io.refused_rows import refuse
@@ -66,6 +67,9 @@ def _declared(stage: Fold, plain: Folding, builder: Builder) -> Rule:
     names, folds = {one.name for one in stage.folds}, stage.folds
     taken = tuple(name for name in stage.output.names if name not in names)
     if stage.extra is not None:
+        from millstream.spark.stages.stateless import title
+
+        need(stage.extra, title(stage, builder.flow))
         from millstream.spark.stages.compiled_fold import ready
 
         folds = ready(stage, builder.flow, builder.columns(stage.input))

@@ -11,7 +11,7 @@ way, each row is a sum of one row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import gcd
@@ -119,9 +119,9 @@ class _Parts:
         """Return the name of the part that says how many values of a column are not null."""
         return self._met(Not(Missing(of.name)), f"{expressions.column(of.name)} IS NOT NULL")
 
-    def met(self, sql: str) -> str:
-        """Return the name of the part that says how many rows meet a condition."""
-        return self._met(row_test(sql, self.columns), f"coalesce({sql}, false)")
+    def met(self, sql: str, written: str) -> str:
+        """Return the name of the part that says how many rows meet a condition, as it was written."""
+        return self._met(row_test(sql, self.columns), f"coalesce({written}, false)")
 
     def _met(self, test: Test, single: str) -> str:
         for one in self.found:
@@ -151,32 +151,37 @@ def _over_sums(text: str, parts: _Parts) -> str:
     Raises:
         NeedsSql: There is none.
     """
-    text = expressions.normal(text)
-    tree = expressions.expression(text)
+    normal = expressions.normal(text)
+    tree = expressions.expression(normal)
     # Spark replaces these before it reads a text.
-    if "${" in text or "\\" in text or tree.find(exp.Filter, exp.WithinGroup) is not None:
+    if "${" in normal or tree.find(exp.Filter, exp.WithinGroup) is not None:
         raise NeedsSql
-    calls = list(_calls(text))
-    if len(calls) != sum(1 for _ in expressions.aggregates_in(tree)):
+    # What it means decides; what Spark gets is what the user wrote.
+    meant, calls = list(_calls(normal, _AROUND)), list(_calls(text, None))
+    if not len(calls) == len(meant) == sum(1 for _ in expressions.aggregates_in(tree)):
         raise NeedsSql
     written, end = "", 0
-    for first, last in calls:
-        written += text[end:first] + _call_over_sums(text[first:last], parts)
-        end = last
+    for (first, last), (begin, until) in zip(calls, meant, strict=True):
+        call = _call_over_sums(normal[begin:until], text[first:last], parts)
+        written, end = written + text[end:first] + call, last
     return written + text[end:]
 
 
-def _calls(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where the calls of functions that may be aggregates begin and end."""
+def _calls(text: str, around: Collection[str] | None) -> Iterator[tuple[int, int]]:
+    """Yield where the calls of functions that may be aggregates begin and end.
+
+    Raises:
+        NeedsSql: What is called is not known; `around` are the others that may be.
+    """
     tokens = sqlglot.tokenize(text, read="spark")
     for at, (token, after) in enumerate(pairwise(tokens), 1):
         name = token.text.lower()
-        if after.token_type != sqlglot.TokenType.L_PAREN or not name.isidentifier():
+        if after.token_type != sqlglot.TokenType.L_PAREN or not any(map(str.isalnum, name)):
             continue
-        if name in _AROUND:
+        if name not in _CALLS:
+            if around is not None and name not in around:  # it may be an aggregate
+                raise NeedsSql
             continue
-        if name not in _CALLS:  # it may be an aggregate
-            raise NeedsSql
         depth = 0
         for other in tokens[at:]:
             depth += _DEEPER.get(other.token_type, 0)
@@ -185,7 +190,7 @@ def _calls(text: str) -> Iterator[tuple[int, int]]:
                 break
 
 
-def _call_over_sums(text: str, parts: _Parts) -> str:
+def _call_over_sums(text: str, written: str, parts: _Parts) -> str:
     tree = expressions.expression(text)
     inner = tree.this
     if tree.expressions:
@@ -196,7 +201,8 @@ def _call_over_sums(text: str, parts: _Parts) -> str:
         case exp.Count():
             return _counted(parts.there(column_in(inner, parts.columns)))
         case exp.CountIf():
-            return _counted(parts.met(text[text.index("(") + 1 : -1]))
+            inside, own = (one[one.index("(") + 1 : -1] for one in (text, written))
+            return _counted(parts.met(inside, own))
         case exp.Sum() | exp.Avg() | exp.Min() | exp.Max():
             return _merged(tree, column_in(inner, parts.columns), parts)
     raise NeedsSql
