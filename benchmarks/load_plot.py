@@ -14,6 +14,7 @@ IMAGE: Final = switch_plot.IMAGE.with_name("load.svg")
 WIDTH, HEIGHT, HEAD = 720, 190, 44
 #: A letter at the top of a line says what happened.
 LETTERS: Final = {"driver": "D", "engine": "E", "producer": "P"}
+NEAR_S: Final = 30.0
 NOTE: Final = "killed with -9: D the driver, E the engine, P a producer; S: a switch begins"
 PANELS: Final = (
     ("rows that wait", "lag, rows", ("",)),
@@ -30,7 +31,7 @@ def draw(found: Mapping[str, Any], path: Path = IMAGE) -> None:
     """Write the picture of a run."""
     happened = [(one["at"], LETTERS[one["victim"]]) for one in found["kills"]]
     happened += [(one["at"], "S") for one in found["switches"]]
-    marks = [plots.Mark(at / 60, letter) for at, letter in sorted(happened)]
+    marks = _marks(sorted(happened))
     parts = [_panel(found["points"], marks, at, *panel) for at, panel in enumerate(PANELS)]
     height = len(PANELS) * (HEIGHT + HEAD) + 24
     svg = [
@@ -42,6 +43,17 @@ def draw(found: Mapping[str, Any], path: Path = IMAGE) -> None:
         "</svg>\n",
     ]
     path.write_text("".join(svg))
+
+
+def _marks(happened: Sequence[tuple[float, str]]) -> list[plots.Mark]:
+    """Return what happened as marks, one for what happened at nearly the same time."""
+    found: list[tuple[float, str]] = []
+    for at, letter in happened:
+        if found and at - found[-1][0] < NEAR_S:
+            found[-1] = found[-1][0], f"{found[-1][1]}, {letter}"
+        else:
+            found.append((at, letter))
+    return [plots.Mark(at / 60, letters) for at, letters in found]
 
 
 def _panel(
