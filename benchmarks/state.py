@@ -23,6 +23,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,17 +37,11 @@ from pyspark.sql import functions as F  # noqa: N812 (as everybody writes it)
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
+from millstream.spark.io.packed import PIECE, SHARD, from_bytes, packing
 from millstream.spark.session.session import end_session, session
 from millstream.spark.stages.coding import decode, encode
 from millstream.spark.stages.fold import Folding
-from millstream.spark.stages.ordered import (
-    PIECE,
-    SHARD,
-    dictionaries,
-    from_bytes,
-    ordered,
-    pack,
-)
+from millstream.spark.stages.ordered import dictionaries, ordered
 from millstream.spark.stages.row_keys import RowKeys
 from millstream.state import StateFiles
 from millstream.storage import Folder
@@ -76,12 +71,15 @@ RULE = Folding("totals", ("key",), step, INITIAL, frozenset({"key", "total"}), N
 def with_room(frame: DataFrame, checkpoint: Path) -> DataFrame:
     files = StateFiles(Folder(checkpoint), "totals", 28)
     output = StructType.fromDDL(OUTPUT)
-    return ordered(frame, RULE, time=None, output=output, shards=SHARDS, wait=False, files=files)
+    stage: Any = SimpleNamespace(input="events", shards=SHARDS)
+    parts = {"frame": lambda _: frame, "state_files": lambda _: files, "prompt": lambda _: False}
+    builder: Any = SimpleNamespace(**parts, worked=None)
+    return ordered(stage, builder, RULE, time=None, output=output, wait=False)
 
 
 def by_shard(frame: DataFrame, processor: StatefulProcessor) -> DataFrame:
     hashed = F.expr(f"cast(pmod(xxhash64(cast(key as string)), {SHARDS}) as int)")
-    packed = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
+    packed = frame.withColumn(SHARD, hashed).mapInArrow(packing(None), f"{SHARD} int, rows binary")
     return packed.groupBy(SHARD).transformWithStateInPandas(
         processor, OUTPUT, outputMode="append", timeMode="none"
     )
@@ -101,7 +99,7 @@ class Whole(StatefulProcessor):
         state = dict(decode(data)) if data else {}
         for one, row in zip(RowKeys.of(fresh, ("key",)), dictionaries(fresh), strict=True):
             before = state[one] if one in state else dict(INITIAL)
-            state[one], _ = RULE._step(before, row)
+            state[one], _ = step(before, row)
         data = encode(list(state.items()))
         self._keys.put([(data[at : at + PIECE],) for at in range(0, len(data), PIECE)])
         yield from ()
@@ -125,7 +123,7 @@ class Mapped(StatefulProcessor):
             if one not in touched:
                 found = self._map.getValue((one,))
                 touched[one] = dict(INITIAL) if found is None else decode(bytes(found[0]))
-            touched[one], _ = RULE._step(touched[one], row)
+            touched[one], _ = step(touched[one], row)
         for one, value in touched.items():
             self._map.updateValue((one,), (encode(value),))
         yield from ()
