@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from millstream.links.client import connect
@@ -70,9 +70,47 @@ def test_idle_clients_and_listeners_sleep(
         assert (second[1] - first[1]) / SECONDS < 20
 
 
-def left(before: tuple[int, int]) -> bool:
+def opened() -> Counter[str]:
+    """Return the threads of this process by name, and its open files by what they are."""
     gc.collect()
-    return psutil.Process().num_fds() > before[0] or threading.active_count() > before[1]
+    found = Counter(one.name for one in threading.enumerate())
+    for number in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists them
+            found[str(number.readlink()).partition(":[")[0]] += 1
+    return found
+
+
+def wait_until_closed(before: Counter[str]) -> None:
+    """Wait until there are no more threads and files than before."""
+    try:
+        wait_for(lambda: opened().total() <= before.total(), limit_s=60)
+    except AssertionError:
+        raise AssertionError(f"left behind: {dict(opened() - before)}") from None
+
+
+def alone(function: Callable[..., None], *given: object) -> None:
+    """Call a function in a process of its own, in which nothing else opens files or starts threads."""
+    code = (
+        f"import sys; from integration.test_links_idle import *; {function.__name__}(*sys.argv[1:])"
+    )
+    environment = {**os.environ, "PYTHONPATH": TESTS}
+    command = [sys.executable, "-c", code, *map(str, given)]
+    subprocess.run(command, env=environment, check=True, timeout=240)
+
+
+def open_clients(folder: str, address: str) -> None:
+    with connect(address) as client:
+        client.send(TARGET, row(0))
+    before = opened()
+    for n in range(200):
+        client = connect(address if n % 2 else Path(folder))
+        if n % 3:
+            client.send_nowait(TARGET, row(n))
+        if n % 5:
+            client.close()
+        else:
+            client.abort()
+    wait_until_closed(before)
 
 
 def test_closed_clients_leave_nothing_behind(tmp_path: Path, other: Other) -> None:
@@ -80,33 +118,30 @@ def test_closed_clients_leave_nothing_behind(tmp_path: Path, other: Other) -> No
     address = other.open(str(tmp_path))
     with connect(address) as client:
         client.send(TARGET, row(0))
-    before, there = (psutil.Process().num_fds(), threading.active_count()), other.cpu()
-    for n in range(200):
-        client = connect(address if n % 2 else tmp_path)
-        if n % 3:
-            client.send_nowait(TARGET, row(n))
-        if n % 5:
-            client.close()
-        else:
-            client.abort()
-    wait_for(lambda: not left(before))
+    there = other.cpu()
+    alone(open_clients, tmp_path, address)
     wait_for(lambda: other.cpu()[3] <= there[3] and other.cpu()[2] <= there[2])
 
 
-def test_closed_hosts_leave_nothing_behind(tmp_path: Path) -> None:
-    declare(tmp_path, partitions=2)
-    engine, till = new_keys(tmp_path / "keys", "engine"), new_keys(tmp_path / "producers", "till")
+def open_hosts(place: str) -> None:
+    folder = Path(place)
+    declare(folder, partitions=2)
+    engine, till = new_keys(folder / "keys", "engine"), new_keys(folder / "producers", "till")
     security = Security.read(read_key(engine.secret), till.public.parent)
-    with closing(hosted(tmp_path, Listening(security=security))), connect(tmp_path) as client:
+    with closing(hosted(folder, Listening(security=security))), connect(folder) as client:
         client.send(TARGET, row(0))
-    before = psutil.Process().num_fds(), threading.active_count()
+    before = opened()
     for n in range(50):
-        with closing(hosted(tmp_path, Listening(security=security if n % 5 == 0 else None))):
+        with closing(hosted(folder, Listening(security=security if n % 5 == 0 else None))):
             if n % 2:
-                with connect(tmp_path) as client:
+                with connect(folder) as client:
                     client.send(TARGET, row(n))
-        with connect(tmp_path) as client:  # which hosts them itself
+        with connect(folder) as client:  # which hosts them itself
             client.send(TARGET, row(n))
-    wait_for(lambda: not left(before))
+    wait_until_closed(before)
     assert not REGISTERED
+
+
+def test_closed_hosts_leave_nothing_behind(tmp_path: Path) -> None:
+    alone(open_hosts, tmp_path)
     assert [file.name for file in (tmp_path / "f").iterdir() if file.is_socket()] == []
