@@ -139,7 +139,7 @@ class Builder:
         return self._frames[name]
 
     def columns(self, name: str) -> StructType:
-        """Return the columns of stage `name`; to make its rows takes Spark a process for each source."""
+        """Return the columns of stage `name`; where they are known, its rows are not made for that."""
         return self._schemas[name] if name in self._schemas else self.frame(name).schema
 
     def results(self, name: str) -> DataFrame:
