@@ -14,6 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from millstream.errors import UnplaceableKey
+from millstream.journal.hashing import hashes
 from millstream.journal.rows import as_numpy
 
 SEED = 42
@@ -38,6 +39,8 @@ def place(key: str, partitions: int) -> int:
 
 #: Keys repeat, and a lookup costs a sixth of a hash. Bounded, as all memory is.
 _remembered = lru_cache(maxsize=1 << 16)(place)
+#: Fewer texts of a length, and longer ones, are hashed one by one.
+_FEWEST, _LONGEST = 64, 256
 
 
 def places(keys: pa.Array, partitions: int, *, keyless: int = NOWHERE) -> npt.NDArray[np.int32]:
@@ -46,16 +49,10 @@ def places(keys: pa.Array, partitions: int, *, keyless: int = NOWHERE) -> npt.ND
     Each distinct key is hashed once. Strings, integers, booleans and dates only: for other types
     let Spark do the cast, and pass strings.
     """
+    if pa.types.is_dictionary(keys.type) and keys.dictionary.null_count:
+        keys = keys.dictionary_decode()
     encoded = keys.dictionary_encode()
-    of_key = np.fromiter(
-        (
-            keyless if text is None else _remembered(text, partitions)
-            for text in _texts(encoded.dictionary)
-        ),
-        dtype=np.int32,
-        count=len(encoded.dictionary),
-    )
-    of_key = np.append(of_key, np.int32(keyless))
+    of_key = np.append(_places(_texts(encoded.dictionary), partitions), np.int32(keyless))
     indices = encoded.indices
     if indices.null_count:
         indices = indices.fill_null(len(of_key) - 1)
@@ -63,12 +60,31 @@ def places(keys: pa.Array, partitions: int, *, keyless: int = NOWHERE) -> npt.ND
     return found
 
 
-def _texts(keys: pa.Array) -> list[str | None]:
+def _texts(keys: pa.Array) -> pa.Array:
     if not placeable(keys.type):
         msg = f"a key of type {keys.type} has no place"
         raise UnplaceableKey(msg, hint="cast the key to a string")
-    texts: list[str | None] = keys.cast(pa.string()).to_pylist()
-    return texts
+    return keys.cast(pa.string())
+
+
+def _places(texts: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
+    """Return the partitions of texts that are not null; those of the same length are hashed together."""
+    ends = np.frombuffer(texts.buffers()[1] or bytes(4), np.int32)
+    lengths = np.diff(ends[texts.offset : texts.offset + len(texts) + 1])
+    found = np.empty(len(texts), np.int32)
+    for length, rows in grouped(lengths):
+        same = texts if len(rows) == len(texts) else texts.take(_arrow(rows))
+        found[rows] = _same_length(same, length, partitions)
+    return found
+
+
+def _same_length(texts: pa.Array, length: int, partitions: int) -> npt.ArrayLike:
+    if len(texts) < _FEWEST or length > _LONGEST:
+        return [_remembered(text, partitions) for text in texts.to_pylist()]
+    _, ends, data = texts.buffers()
+    begin = int(np.frombuffer(ends, np.int32)[texts.offset])
+    read = np.frombuffer(data or b"", np.uint8, count=len(texts) * length, offset=begin)
+    return hashes(read.reshape(len(texts), length), SEED).view(np.int64) % partitions
 
 
 def placeable(kind: pa.DataType) -> bool:

@@ -37,6 +37,10 @@ def test_encoded_and_sliced_keys_are_placed_alike() -> None:
     keys = pa.array(["JFK", None, "LGA", "EWR"])
     assert places(keys.slice(2), 3).tolist() == [1, 2]
     assert places(keys.dictionary_encode(), 3).tolist() == [2, NOWHERE, 1, 2]
+    nulls = pa.DictionaryArray.from_arrays(
+        pa.array([1, 0, None, 2]), pa.array([None, "JFK", "LGA"])
+    )
+    assert places(nulls, 3).tolist() == [2, NOWHERE, NOWHERE, 1]
 
 
 KEYS = ["", "JFK", "LGA", "EWR", "Zürich", "42", "-7", "true", "東京", "2026-01-31"]
@@ -75,3 +79,23 @@ def test_a_split_has_every_row_once_in_its_partition_and_in_order(
 
 def test_rows_without_a_key_go_where_the_caller_says() -> None:
     assert places(pa.array(["JFK", None]), 3, keyless=0).tolist() == [2, 0]
+
+
+TEXTS = st.text(max_size=12) | st.text("ab", min_size=24, max_size=140) | st.none()
+
+
+@given(st.lists(TEXTS, max_size=9), st.integers(0, 3), st.sampled_from((1, 2, 3, 64)))
+def test_many_keys_at_once_are_placed_as_one(
+    few: list[str | None], begin: int, partitions: int
+) -> None:
+    keys = few * 70  # many of a length are hashed together, few one by one
+    array = pa.array([*keys, "one", "a" * 300], pa.string())[begin:]
+    expected = [NOWHERE if key is None else place(key, partitions) for key in array.to_pylist()]
+    assert places(array, partitions).tolist() == expected
+
+
+def test_a_null_that_has_bytes_is_still_null() -> None:
+    names = pa.array(["JFK", "LGA"] * 100)
+    valid = pa.py_buffer(np.packbits([1, 0] * 100, bitorder="little"))
+    array = pa.Array.from_buffers(pa.string(), 200, [valid, *names.buffers()[1:]])
+    assert places(array, 3).tolist() == [2, NOWHERE] * 100
