@@ -83,12 +83,12 @@ def test_a_task_asks_the_driver_for_nothing(journal: KafkaJournal, tmp_path: Pat
     planning = JournalStreamReader(settings)
     start = planning.initialOffset()
     end = planning.latestOffset(start, planning.getDefaultReadLimit())
-    pieces = [pickle.loads(pickle.dumps(one)) for one in planning.partitions(start, end)]
+    tasks = [pickle.loads(pickle.dumps(one)) for one in planning.partitions(start, end)]
     shutil.rmtree(journal.path)
     found = [
         value
-        for piece in pieces
-        for batch in JournalStreamReader(settings).read(piece)
+        for task in tasks
+        for batch in JournalStreamReader(settings).read(task)
         for value in batch.column("value").to_pylist()
         if value is not None
     ]

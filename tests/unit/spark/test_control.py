@@ -13,6 +13,7 @@ from millstream.journal import Kind
 from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.writer import Writer
 from millstream.spark.io.control import Answer, Control, Orders, Question
+from millstream.spark.io.ranges import Range
 from millstream.spark.io.source import JournalStreamReader, Offset, ReadSettings, _kept
 from millstream.switch.cut import WHOLE
 
@@ -74,12 +75,14 @@ def test_a_version_begins_where_it_is_told_and_its_offset_says_so(
     found = following(reader, held)
     assert found.first == (3, 2)
     assert found.owns == ALL
-    ranges = reader.partitions(as_data(held), as_data(found))
-    assert [(one.partition, one.start) for one in ranges] == [(0, 3), (1, 2)]
+    assert [(one.partition, one.start) for one in read(reader, held, found)] == [(0, 3), (1, 2)]
     again = following(reader, found)
-    assert [
-        one for one in reader.partitions(as_data(found), as_data(again)) if one.start < one.stop
-    ] == []
+    assert [one for one in read(reader, found, again) if one.start < one.stop] == []
+
+
+def read(reader: JournalStreamReader, before: Offset, after: Offset) -> list[Range]:
+    tasks = reader.partitions(as_data(before), as_data(after))
+    return [one for task in tasks for one in task.ranges]
 
 
 def as_data(offset: Offset) -> dict[str, object]:
@@ -171,9 +174,9 @@ def test_two_versions_have_the_rows_on_either_side_of_a_cut(reader: JournalStrea
         told(reader, orders)
         found = following(reader)
         assert (found.since, found.until) == (orders.since_us, orders.until_us)
-        ranges = reader.partitions(as_data(begin), as_data(found))
-        assert {one.span for one in ranges} == {(orders.since_us, orders.until_us)}
-        parts = [part.batch for one in ranges for part in _kept(reader.settings, one)]
+        tasks = reader.partitions(as_data(begin), as_data(found))
+        assert {one.span for one in tasks} == {(orders.since_us, orders.until_us)}
+        parts = [part.batch for one in tasks for part in _kept(reader.settings, one)]
         both.append(
             sorted(at for batch in parts for at in batch.column(0).cast("int64").to_pylist())
         )

@@ -71,8 +71,8 @@ def test_the_new_partitions_are_read_from_their_beginning_and_the_floor_never_fa
     append(path, 1, 60)
     after = following(reader, between)
     assert (after.positions, after.floor) == ((3, 2, 1, 2), 35)
-    ranges = reader.partitions(to_builtins(before), to_builtins(after))
-    assert [(one.partition, one.start, one.stop) for one in ranges] == [
+    (task,) = reader.partitions(to_builtins(before), to_builtins(after))
+    assert [(one.partition, one.start, one.stop) for one in task.ranges] == [
         (0, 2, 3),
         (2, 0, 1),
         (3, 0, 2),
@@ -111,5 +111,5 @@ def test_a_version_that_was_told_where_to_begin_reads_the_new_partitions_whole(
     grow(path, 3, lateness_us=LATENESS)
     found = following(reader, held)
     assert (found.first, found.positions) == ((1, 1), (2, 2, 1))
-    ranges = reader.partitions(to_builtins(held), to_builtins(found))
-    assert [(one.partition, one.start) for one in ranges] == [(0, 1), (1, 1), (2, 0)]
+    (task,) = reader.partitions(to_builtins(held), to_builtins(found))
+    assert [(one.partition, one.start) for one in task.ranges] == [(0, 1), (1, 1), (2, 0)]

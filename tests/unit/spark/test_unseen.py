@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import JournalMissing, RunError
-from millstream.spark.io.source import JournalStreamReader, Range, ReadSettings
+from millstream.spark.io.ranges import Range, TaskRanges
+from millstream.spark.io.source import JournalStreamReader, ReadSettings
 from millstream.spark.io.staging import StageFiles, StageJournal
 from millstream.spark.io.unseen import expected_here
 
@@ -20,7 +21,7 @@ ROWS = pa.record_batch({"k": ["a"]})
 def read(folder: Path) -> Iterator[pa.RecordBatch]:
     settings = ReadSettings("j", str(folder), ("k",), "", None, 0, False, 1, 1)
     reader = JournalStreamReader(settings)
-    return reader.read(Range(0, 0, 1))
+    return reader.read(TaskRanges((Range(0, 0, 1),)))
 
 
 TASKS: dict[str, Callable[[Path], Iterator[pa.RecordBatch]]] = {

@@ -24,9 +24,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -40,13 +40,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from millstream.errors import PositionUnwritten
-from millstream.journal import Excerpt, PartitionReader, Slice, Steps, align, journal_at
+from millstream.journal import PartitionReader, Slice, Steps, align, journal_at
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import Numbers, fitted, flags, narrowed, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
 from millstream.spark.io.late import Judge
 from millstream.spark.io.packed import GATHERED
 from millstream.spark.io.picked_rows import Picked, keyless_reason
+from millstream.spark.io.ranges import Range, TaskRanges, split
 from millstream.spark.io.schemas import arrow_schema_of
 from millstream.spark.io.shard_rows import Shards, message_schema, messages
 from millstream.spark.io.summed_rows import MOST, Sums, summed
@@ -65,8 +66,6 @@ CHUNK: Final = 65_536
 CHUNK_BYTES: Final = 64 << 20
 #: How long a reader waits for what the driver has already seen.
 BEHIND_S: Final = 20.0
-#: A task is not worth starting for fewer rows.
-SMALLEST_TASK: Final = 50_000
 MILLISECOND_US: Final = 1000
 #: What only an offset of a version has that is, or was, switched.
 _SWITCHED: Final = (
@@ -146,23 +145,6 @@ def padded(positions: Sequence[int], partitions: int) -> tuple[int, ...]:
     Nothing is removed of a partition in which a reader has no position.
     """
     return (*positions, *(0 for _ in range(partitions - len(positions))))
-
-
-@dataclass
-class Range(InputPartition):
-    """Rows of one partition for one task; `marker` is a watermark to hand out after them."""
-
-    partition: int
-    start: int
-    stop: int
-    marker: int | None = None
-    judge: Judge | None = None
-    #: Who reads for its task, if that does not see the journal.
-    served: ServedPlace | None = None
-    #: What its task needs to read without asking, where that is possible.
-    excerpt: Excerpt | None = None
-    #: Rows before the one moment, and from the other on, are left out.
-    span: tuple[int | None, int | None] = (None, None)
 
 
 class JournalSource(DataSource):
@@ -287,34 +269,37 @@ class JournalStreamReader(DataSourceStreamReader):
             floor = align.floor_at(views, stops, steps or self.settings.lateness)
         return align.Reach(tuple(stops), promised_floor(floor, question.cut_us))
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Range]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskRanges]:
         before, after = msgspec.convert(start, Offset), msgspec.convert(end, Offset)
         begun = after.begun(before) or before.positions
         judge, served, span = self._judge(before, after), self._served(), (after.since, after.until)
-        ranges = [
-            self._excerpted(replace(one, judge=judge, served=served, span=span))
-            for one in split(begun, after.positions, self.settings.tasks)
+        found = [
+            TaskRanges(self._excerpted(ranges, served), None, judge, served, span)
+            for ranges in split(begun, after.positions, self.settings.tasks)
         ]
         moved = after.floor is not None and (
             after.floor != before.floor or after.starts != before.starts
         )
         if not moved:
-            return ranges
-        # The marker rides with a range where there is one: a task of its own costs more than it
-        # does.
-        empty = Range(0, begun[0], begun[0], served=served)
-        last = ranges[-1] if ranges else self._excerpted(empty)
-        return [*ranges[:-1], replace(last, marker=after.floor)]
+            return found
+        # The marker rides with rows where there are any: a task of its own costs more than it does.
+        empty = Range(0, begun[0], begun[0])
+        last = found[-1] if found else TaskRanges(self._excerpted((empty,), served), served=served)
+        return [*found[:-1], replace(last, marker=after.floor)]
 
     def _served(self) -> ServedPlace | None:
         return None if self.settings.served is None else read_place(self.settings.served)
 
-    def _excerpted(self, piece: Range) -> Range:
+    def _excerpted(
+        self, ranges: tuple[Range, ...], served: ServedPlace | None
+    ) -> tuple[Range, ...]:
         """Let a task read by itself that does not see the journal's folder, if it can."""
-        if piece.served is None:
-            return piece
-        journal = journal_at(self.settings.path)
-        return replace(piece, excerpt=journal.excerpt(piece.partition, piece.start, piece.stop))
+        if served is None:
+            return ranges
+        excerpt = journal_at(self.settings.path).excerpt
+        return tuple(
+            replace(one, excerpt=excerpt(one.partition, one.start, one.stop)) for one in ranges
+        )
 
     def _judge(self, before: Offset, after: Offset) -> Judge | None:
         """Return who tells late rows of a batch; nobody where none can be late."""
@@ -323,7 +308,7 @@ class JournalStreamReader(DataSourceStreamReader):
         return judge_of(_views(self.settings.path), before, after, self.settings.lateness)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
+        assert isinstance(partition, TaskRanges)
         settle()
         settings, schema = self.settings, _arrow_schema(self.settings, partition)
         rows = _kept(settings, partition)
@@ -350,18 +335,6 @@ class JournalStreamReader(DataSourceStreamReader):
         if steps is None:
             return found
         return align.Reach(found.positions, align.floor_at(views, found.positions, steps))
-
-
-def split(start: Sequence[int], stop: Sequence[int], tasks: int) -> list[Range]:
-    """Cut the rows of a batch into ranges for about `tasks` tasks."""
-    total = sum(stop) - sum(start)
-    size = max(SMALLEST_TASK, -(-total // max(1, tasks)))
-    ranges: list[Range] = []
-    for partition, (a, z) in enumerate(zip(start, stop, strict=True)):
-        pieces = max(1, round((z - a) / size)) if z > a else 0
-        edges = [a + (z - a) * i // pieces for i in range(pieces + 1)] if pieces else []
-        ranges += [Range(partition, low, high) for low, high in pairwise(edges)]
-    return ranges
 
 
 def _held_at(floor: int | None, until: int | None) -> int | None:
@@ -416,16 +389,17 @@ def plain(offset: Offset) -> dict[str, Any]:
     }
 
 
-def _arrow_schema(settings: ReadSettings, piece: Range) -> pa.Schema:
-    if piece.excerpt is not None:
-        stored = piece.excerpt.schema
-    elif piece.served is None:
+def _arrow_schema(settings: ReadSettings, task: TaskRanges) -> pa.Schema:
+    excerpt = task.ranges[0].excerpt
+    if excerpt is not None:
+        stored = excerpt.schema
+    elif task.served is None:
         with expected_here(settings.path):
             stored = journal_at(settings.path).cached_reader().description.schema
     else:
         from millstream.spark.served.client import schema_at
 
-        stored = schema_at(piece.served, settings.path)
+        stored = schema_at(task.served, settings.path)
     fields = [narrowed(stored.field(name), settings.fields.get(name)) for name in settings.columns]
     if settings.place is not None:
         fields.append(pa.field(PLACE, pa.int64()))
@@ -461,32 +435,31 @@ def _reaching(path: str, piece: Range) -> PartitionReader:
     return view
 
 
-def _slices(settings: ReadSettings, piece: Range) -> Iterator[Slice]:
-    if piece.served is None:
+def _slices(settings: ReadSettings, piece: Range, served: ServedPlace | None) -> Iterator[Slice]:
+    if served is None:
         view = _reaching(settings.path, piece)
         return view.read(piece.start, piece.stop, columns=list(settings.columns))
-    served = partial(_served_slices, settings, piece)
+    otherwise = partial(_served_slices, settings, piece, served)
     if piece.excerpt is None:
-        return served()
+        return otherwise()
     from millstream.spark.served.direct import slices_of
 
-    return slices_of(piece.excerpt, piece.start, piece.stop, settings.columns, served)
+    return slices_of(piece.excerpt, piece.start, piece.stop, settings.columns, otherwise)
 
 
-def _served_slices(settings: ReadSettings, piece: Range) -> Iterator[Slice]:
+def _served_slices(settings: ReadSettings, piece: Range, served: ServedPlace) -> Iterator[Slice]:
     from millstream.spark.served.client import slices_at
 
-    assert piece.served is not None
     start, stop = piece.start, piece.stop
-    return slices_at(piece.served, settings.path, piece.partition, start, stop, settings.columns)
+    return slices_at(served, settings.path, piece.partition, start, stop, settings.columns)
 
 
-def _kept(settings: ReadSettings, piece: Range) -> Iterator[_Part]:
+def _kept(settings: ReadSettings, task: TaskRanges) -> Iterator[_Part]:
     """Yield the rows that are this version's and not late, with the columns Spark asked for."""
-    found = _on_time(settings, piece)
-    if piece.span == (None, None) or settings.time is None:
+    found = chain.from_iterable(_on_time(settings, piece, task) for piece in task.ranges)
+    if task.span == (None, None) or settings.time is None:
         return found
-    return _within(found, settings.time, *piece.span)
+    return _within(found, settings.time, *task.span)
 
 
 def _within(
@@ -506,16 +479,17 @@ def _within(
             yield _Part(rows, None if places is None else places[kept])
 
 
-def _on_time(settings: ReadSettings, piece: Range) -> Iterator[_Part]:
-    """Yield the rows that are not late."""
-    for part in _slices(settings, piece):
+def _on_time(settings: ReadSettings, piece: Range, task: TaskRanges) -> Iterator[_Part]:
+    """Yield the rows of a range that are not late."""
+    judge = task.judge
+    for part in _slices(settings, piece, task.served):
         if part.batch is None or part.batch.num_rows == 0:
             continue
         places = _places(settings.place, piece.partition, part.position, part.batch.num_rows)
-        if settings.time is None or piece.judge is None or not piece.judge.suspects(part):
+        if settings.time is None or judge is None or not judge.suspects(part):
             yield _Part(part.batch, places)
             continue
-        on_time = np.flatnonzero(~piece.judge.late(part, settings.time))
+        on_time = np.flatnonzero(~judge.late(part, settings.time))
         batch = part.batch.take(numbers(on_time, pa.int64()))
         yield _Part(batch, None if places is None else places[on_time])
 
