@@ -51,7 +51,8 @@ format: setup ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix $(CODE)
 
 bench: setup ## measure, write benchmarks/results/ and FIGURES.md, and show what is worse than before
-	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(ARGS)
+	@scripts/bootstrap browser servers
+	@PYTHONPATH=.:tests $(BIN)/python benchmarks/run.py $(ARGS)
 
 pictures: ## take the pictures of the console in the docs, in a browser, of a job that runs
 	@scripts/bootstrap browser

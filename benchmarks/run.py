@@ -11,68 +11,46 @@ import argparse
 import subprocess
 import sys
 import time
+from typing import Final
 
 from benchmarks import kept
 
-SMALL = {
-    "journal_append": [],
-    "kafka_journal": [],
-    "links": ["--turns", "3", "--rows", "1000000"],
-    "service": [],
-    "windows": ["--turns", "3"],
-    "nexmark": ["--events", "200000", "--turns", "1", "--queries", "q0,q3,q5,q9,q17"],
-    "fold": ["--turns", "2"],
-    "wide": ["--turns", "1"],
-    "state": [],
-    "state_files": ["--keys", "10000,100000"],
-    "carry": ["--keys", "10000"],
-    "startup": ["--turns", "2"],
-    "starts": [],
-    "failover": ["--turns", "1"],
-    "patterns_bare": [],
-    "edge_conditions": [],
-    "patterns_growth": [],
-    "watchers": ["--turns", "2", "--events", "20000"],
-    "patterns_spark": [],
-    "actions": ["--rows", "200000", "--runtime-rows", "50000"],
-    "switch": [],
-    "backpressure": ["--minutes", "0.5"],
-    "watch_replication": [],
-    "served": ["--rows", "300000"],
-    "kafka_source": ["--turns", "2"],
-    "kafka_restart": ["--turns", "1"],
-    "growth": [],
-    "load": ["--short"],
-}
-FULL = {
-    "journal_append": ["--full"],
-    "kafka_journal": ["--full"],
-    "links": ["--full"],
-    "service": ["--full"],
-    "windows": ["--full", "--turns", "5"],
-    "nexmark": [],
-    "fold": [],
-    "wide": [],
-    "state": ["--keys", "10000,1000000,10000000"],
-    "state_files": [],
-    "carry": [],
-    "startup": [],
-    "starts": [],
-    "failover": [],
-    "patterns_bare": [],
-    "edge_conditions": [],
-    "patterns_growth": [],
-    "watchers": [],
-    "patterns_spark": ["--full"],
-    "actions": [],
-    "switch": ["--full"],
-    "backpressure": ["--full"],
-    "watch_replication": ["--full"],
-    "served": [],
-    "kafka_source": ["--rows", "3000000"],
-    "kafka_restart": [],
-    "growth": ["--full"],
-    "load": [],
+#: The options of each benchmark, in the small sizes and in those of the results that are kept. What
+#: follows a hyphen tells apart those of one module.
+RUNS: Final = {
+    "journal_append": ("", "--full"),
+    "kafka_journal": ("", "--full"),
+    "kafka_sink": ("--turns 1", ""),
+    "links": ("--turns 3 --rows 1000000", "--full"),
+    "service": ("", "--full"),
+    "latency": ("--seconds 10", ""),
+    "windows": ("--turns 3", "--full --turns 5"),
+    "windows-sessions": ("--shape sessions --turns 2", "--shape sessions --full --turns 3"),
+    "windows-join": ("--shape join --turns 1", "--shape join --full --turns 2"),
+    "nexmark": ("--events 200000 --turns 1 --queries q0,q3,q5,q9,q17", ""),
+    "fold": ("--turns 2", ""),
+    "wide": ("--turns 1", ""),
+    "state": ("", "--keys 10000,1000000,10000000"),
+    "state_files": ("--keys 10000,100000", ""),
+    "carry": ("--keys 10000", ""),
+    "startup": ("--turns 2", ""),
+    "starts": ("", ""),
+    "failover": ("--turns 1", ""),
+    "patterns_bare": ("", ""),
+    "edge_conditions": ("", ""),
+    "patterns_growth": ("", ""),
+    "watchers": ("--turns 2 --events 20000", ""),
+    "patterns_spark": ("", "--full"),
+    "actions": ("--rows 200000 --runtime-rows 50000", ""),
+    "switch": ("", "--full"),
+    "backpressure": ("--minutes 0.5", "--full"),
+    "watch_replication": ("", "--full"),
+    "served": ("--rows 300000", ""),
+    "kafka_source": ("--turns 2", "--rows 3000000"),
+    "kafka_restart": ("--turns 1", ""),
+    "growth": ("", "--full"),
+    "load": ("--short", ""),
+    "console": ("--pages 5 --seconds 5 --minutes 0.5", "--pages 20"),
 }
 
 
@@ -82,17 +60,17 @@ def main() -> None:
         "--full", action="store_true", help="the sizes that the results in the repository have"
     )
     parser.add_argument("--page", action="store_true", help="measure nothing")
-    parser.add_argument("names", nargs="*", help=f"some of {', '.join(SMALL)}; all by default")
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(RUNS)}; all by default")
     given = parser.parse_args()
-    chosen = FULL if given.full else SMALL
-    unknown = [name for name in given.names if name not in chosen]
+    unknown = [name for name in given.names if name not in RUNS]
     if unknown:
-        parser.error(f'there is no benchmark "{unknown[0]}": it is one of {", ".join(SMALL)}')
+        parser.error(f'there is no benchmark "{unknown[0]}": it is one of {", ".join(RUNS)}')
     failed = []
-    for name in () if given.page else given.names or chosen:
+    for name in () if given.page else given.names or RUNS:
         print(f"== {name}", flush=True)
         began = time.monotonic()
-        command = [sys.executable, "-m", f"benchmarks.{name}", *chosen[name]]
+        module, options = name.partition("-")[0], RUNS[name][given.full].split()
+        command = [sys.executable, "-m", f"benchmarks.{module}", *options]
         if subprocess.run(command, check=False).returncode:
             failed.append(name)
         print(f"== {name}: {time.monotonic() - began:.0f} s\n", flush=True)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from benchmarks.run import RUNS
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -30,3 +31,12 @@ def test_what_a_benchmark_imports_of_ours_is_there(file: Path) -> None:
     for module, name in imported(file):
         there = hasattr(import_module(module), name) or find_spec(f"{module}.{name}")
         assert there, f"{module} has no {name}"
+
+
+def test_one_command_runs_all_that_keep_results() -> None:
+    keeping = {
+        file.parent.name if file.name == "__main__.py" else file.stem
+        for file in BENCHMARKS.rglob("*.py")
+        if "save(" in file.read_text() and file.stem != "common"
+    }
+    assert {name.partition("-")[0] for name in RUNS} >= keeping
