@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 import millstream as ms
 from millstream.errors import SwitchImpossible, SwitchRefused
 from millstream.flow.stages import Stage
+from millstream.journal import journal_at
 from millstream.journal.kinds.files.retention import committed
+from millstream.spark import failpoints
 from millstream.spark.flow_run import FlowRun
 from millstream.spark.stages.build import Builder
 from millstream.state import StateFiles
@@ -173,4 +175,39 @@ def test_a_switch_that_is_given_up_leaves_the_old_version_and_nothing_else(
         assert {one.reader for one in committed(run.journal("events"))} == {"switched.rows"}
         assert "it was asked to end" in " ".join(entry.text for entry in run.history())
         life.end(run)
+    compare(run, outcome(tmp_path, ["rows"]), small_results(life.recording, life.turns))
+
+
+def test_a_new_version_lags_from_where_it_begins(spark: SparkSession, tmp_path: Path) -> None:
+    life = Life(tmp_path, tiny, Recording(5))
+    seen: list[tuple[int, int, int]] = []
+    with life.running(spark) as run:
+
+        def look(point: str) -> None:
+            query = run.queries.get("rows@2")
+            if point not in {"switch-ordered", "switch-release"} or query is None:
+                return
+            lag = {one.name: one.lag_rows for one in run.statistics().groups}["rows@2"]
+            first = query.control.orders().first.get("events")
+            reader = journal_at(run.journal("events")).reader()
+            views = [reader.partition(number) for number in range(3)]
+            before, after = 0, 0
+            for number, view in enumerate(views):
+                edge = view.end if first is None else first[number]
+                before += view.rows(0, edge)
+                after += view.rows(edge, view.end)
+            seen.append((lag, before, after))
+
+        life.until(run, lambda: life.turns > 6)
+        with failpoints.watched(look):
+            life.until(
+                run,
+                lambda: run.version == "2" and run.switching() is None,
+                Switches((6,)),
+            )
+        life.end(run)
+    assert seen, "it was looked at before it had read anything"
+    for lag, before, after in seen:
+        assert before > 50
+        assert lag <= after
     compare(run, outcome(tmp_path, ["rows"]), small_results(life.recording, life.turns))

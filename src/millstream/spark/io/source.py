@@ -134,9 +134,16 @@ class Offset(msgspec.Struct, frozen=True):
 
     def begun(self, before: Offset | None) -> tuple[int, ...] | None:
         """Return where a batch begins that ends here; None: at the beginning of the journal."""
-        jumps = self.first is not None and (before is None or before.first is None)
-        found = self.first if jumps else None if before is None else before.positions
+        found = self.first if before is None else before.next_positions(self.first)
         return None if found is None else padded(found, len(self.positions))
+
+    def next_positions(self, first: tuple[int, ...] | None) -> tuple[int, ...]:
+        """Return where the next batch begins, if orders say where its version begins, or nothing.
+
+        A version jumps there with the first batch after the order. Until then it has run none, or an
+        empty one at the beginning of the journal, which warmed it up.
+        """
+        return first if first is not None and self.first is None else self.positions
 
 
 def padded(positions: Sequence[int], partitions: int) -> tuple[int, ...]:
@@ -195,15 +202,14 @@ class JournalStreamReader(DataSourceStreamReader):
     def _ordered(self, began: Offset, orders: Orders, rows: int) -> Offset:
         """Return the next offset of a version that is given orders."""
         assert self._starts is not None
-        first = orders.first.get(began.journal)
-        jump = first is not None and began.first is None
-        start = first if jump and first is not None else began.positions
         if orders.held:
             return structs.replace(began, starts=self._starts)
         if orders.question is not None and orders.question.stop:
             self._answer(began, began, orders.question)
             return structs.replace(began, starts=self._starts)
         steps = orders.lateness.get(began.journal)
+        first = orders.first.get(began.journal)
+        start = began.next_positions(first)
         reached = self._reach(start, rows, steps)
         if orders.question is not None and orders.question.kind == "confirm":
             reached = self._below(reached, start, began, orders.question, steps)
@@ -219,7 +225,7 @@ class JournalStreamReader(DataSourceStreamReader):
             reached.positions,
             _held_at(max(floors, default=None), orders.until_us),
             self._starts,
-            first if jump else began.first,
+            first if began.first is None else began.first,
             orders.owns,
             orders.starts or None,
             orders.lateness.get(began.journal),

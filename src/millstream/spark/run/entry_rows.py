@@ -19,6 +19,7 @@ from millstream.journal import journal_at
 from millstream.journal.partitioning import placeable
 from millstream.plan.groups import journal_read
 from millstream.spark.io.checkpoint import Logged
+from millstream.spark.io.control import Orders
 from millstream.spark.io.row_tests import columns_of
 from millstream.spark.io.shard_rows import Shards, message_fields
 from millstream.spark.io.sink import Input
@@ -241,14 +242,23 @@ def _filled(column: str, whole: StructType, names: Sequence[str] | None) -> Colu
     ).alias(column)
 
 
-def lag(inputs: Mapping[str, Input], committed: Logged | None, now_us: int) -> tuple[int, float]:
-    """Return how many rows are not read yet, and since how many seconds the oldest of them waits."""
+def lag(
+    inputs: Mapping[str, Input], committed: Logged | None, orders: Orders, now_us: int
+) -> tuple[int, float]:
+    """Return how many rows are not read yet, and since how many seconds the oldest of them waits.
+
+    A version that is held, and has not been told yet where to begin, waits for nothing.
+    """
     rows, oldest = 0, now_us
     for name, source in inputs.items():
+        first = orders.first.get(name)
+        if orders.held and first is None:
+            continue
         reader = journal_at(source.path).cached_reader()
         offset = committed.offsets.get(name) if committed else None
         count = reader.description.partitions
-        begun = padded(offset.positions, count) if offset else None
+        next_ = first if offset is None else offset.next_positions(first)
+        begun = None if next_ is None else padded(next_, count)
         for number in range(count):
             view = reader.partition(number)
             position = view.begin if begun is None else begun[number]

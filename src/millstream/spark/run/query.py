@@ -261,7 +261,7 @@ class GroupQuery:
         if self.query is not None:
             self._count(self.query.recentProgress)
         committed = self.checkpoint.committed()
-        rows, seconds = lag(self.sink.inputs, committed, now_us)
+        rows, seconds = lag(self.sink.inputs, committed, self.control.orders(), now_us)
         return GroupStatistics(
             name=self.group.name,
             batch=committed.batch if committed else -1,
