@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -12,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.spark.io.checkpoint import Checkpoint
-from millstream.spark.io.control import Orders
+from millstream.spark.io.control import Control, Orders
 from millstream.spark.io.shared_sink import Member, common_text, place_of
 from millstream.spark.io.sink import GroupSink
 from millstream.spark.io.source import Offset, plain
 from millstream.spark.io.staging import StageFiles, StageMany
-from millstream.spark.run.shared_query import Standing, standing_of
+from millstream.spark.run.shared_query import Standing, may_share, standing_of
 
 
 def text(*positions: int, starts: int = 1, first: tuple[int, ...] | None = None) -> str:
@@ -118,3 +120,22 @@ def test_a_member_logs_what_a_switch_has_given_it(checkpoint: Checkpoint) -> Non
     assert place_of(found) == place(3)
     shared = common_text(checkpoint.offsets(1) or "").split("\n")[2]
     assert msgspec.json.decode(shared, type=Offset) == Offset("rows", (3,), 5, 1)
+
+
+def test_a_version_shares_a_query_once_it_has_begun_where_it_was_told_to(
+    checkpoint: Checkpoint,
+) -> None:
+    sink = SimpleNamespace(log=None)
+    control = Control(checkpoint.location)
+    query: Any = SimpleNamespace(
+        checkpoint=checkpoint, control=control, paired=False, careful=False, sink=sink, spark=None
+    )
+    assert may_share(query)
+    control.order(Orders(first={"rows": (7,)}))
+    assert not may_share(query)
+    checkpoint.log(0, text(0), keep=10)
+    checkpoint.commit(0, 7)
+    assert not may_share(query), "it has run an empty batch at the beginning of the journal"
+    checkpoint.log(1, text(9, first=(7,)), keep=10)
+    checkpoint.commit(1, 7)
+    assert may_share(query)

@@ -72,7 +72,9 @@ def may_share(query: GroupQuery) -> bool:
     orders = query.control.orders()
     plain = orders.since_us is None and orders.until_us is None and orders.close_us is None
     # A version that has not begun would jump to its beginning.
-    begun = not orders.first or query.checkpoint.committed() is not None
+    committed = query.checkpoint.committed()
+    places = {} if committed is None else committed.offsets
+    begun = all(name in places and places[name].first is not None for name in orders.first)
     alone = query.paired or query.careful or query.sink.log is not None
     local = query.checkpoint.address is None and serving(query.spark) is None
     return plain and begun and local and not alone and not orders.held and orders.question is None
