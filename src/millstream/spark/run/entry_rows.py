@@ -25,7 +25,7 @@ from millstream.spark.io.shard_rows import Shards, message_fields
 from millstream.spark.io.sink import Input
 from millstream.spark.io.source import MARKER, PLACE, ReadSettings, padded
 from millstream.spark.io.summed_rows import Sums
-from millstream.spark.served.serving import serving
+from millstream.spark.served.serving import embedded, serving
 from millstream.spark.session.session import cores
 from millstream.spark.stages.analyse import Fields, entry_schema, needs_place
 from millstream.spark.stages.columns import place_field
@@ -163,13 +163,21 @@ class EntryReader:
             lateness=source.lateness,
             grouped=source.grouped,
             limit=query.limit,
-            tasks=cores(query.spark),
+            tasks=_tasks(query.spark, source.path),
             place=query.group.inputs.index(source.name) if placed else None,
             slack_ms=self.slack_ms,
             control=str(control),
             served=_served(query.spark, source.path),
             generation=None if query.sink.log is None else query.sink.log.generation,
         )
+
+
+def _tasks(spark: SparkSession, journal: Path) -> int:
+    """Return how many tasks may read a batch."""
+    if embedded(spark.sparkContext.master):
+        return cores(spark)
+    # A cluster may have few executors at the start, and more later.
+    return max(cores(spark), journal_at(journal).cached_reader().description.partitions)
 
 
 def _served(spark: SparkSession, journal: Path) -> str | None:
