@@ -8,7 +8,16 @@ Journals' data, what users' sinks write, and secrets (which need file modes) do 
 
 from millstream.storage.address import checked_storage, storage_at
 from millstream.storage.base import Claim, Storage
-from millstream.storage.folder import Folder
+from millstream.storage.folder import Folder, StoredFile, put_together
 from millstream.storage.s3 import S3
 
-__all__ = ["S3", "Claim", "Folder", "Storage", "checked_storage", "storage_at"]
+__all__ = [
+    "S3",
+    "Claim",
+    "Folder",
+    "Storage",
+    "StoredFile",
+    "checked_storage",
+    "put_together",
+    "storage_at",
+]

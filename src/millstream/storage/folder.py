@@ -2,6 +2,7 @@
 
     put             write .<name>.<random>, sync, rename it to <name>, sync the folder
     put_if_absent   write .<name>.<random>, sync, link it to <name>, sync the folder
+    put_together    the steps of `put`, each for all files: the names first, the folders after them
 
 A crash leaves the old content or the new one, and at worst a file whose name begins with a dot.
 """
@@ -11,9 +12,11 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from millstream.errors import InternalError
 from millstream.storage.disk import REAL, Disk, make_folder
@@ -97,10 +100,14 @@ class Folder:
             raise InternalError(f'"{name}" cannot be the name of a stored file')
         return self.path.joinpath(*parts)
 
+    def _fresh(self, file: Path) -> Path:
+        """Return a name for a new file beside `file`."""
+        make_folder(self.disk, file.parent)
+        return file.with_name(f".{file.name}.{uuid.uuid4().hex[:12]}")
+
     def _written(self, file: Path, content: bytes) -> Path:
         """Return a new file with this content beside `file`, synced."""
-        make_folder(self.disk, file.parent)
-        fresh = file.with_name(f".{file.name}.{uuid.uuid4().hex[:12]}")
+        fresh = self._fresh(file)
         opened = self.disk.open(fresh)
         try:
             opened.append([content])
@@ -108,3 +115,48 @@ class Folder:
         finally:
             opened.close()
         return fresh
+
+    def _linked(self, file: Path, known: Path) -> Path | None:
+        """Return another name for a synced file, beside `file`; None if it cannot have one there."""
+        fresh = self._fresh(file)
+        try:
+            self.disk.link(known, fresh)
+        except OSError:  # another file system, or more names than a file can have
+            return None
+        return fresh
+
+
+class StoredFile(NamedTuple):
+    """What is to be put into a folder."""
+
+    folder: Folder
+    name: str
+    content: bytes
+
+    def put(self) -> None:
+        self.folder.put(self.name, self.content)
+
+
+def put_together(files: Sequence[StoredFile], named: Callable[[], object] = lambda: None) -> None:
+    """Put files as `Folder.put` does, which then wait for the disk together.
+
+    Those with the same content are one file with several names, and their folders are synced after all
+    of them have their names: a file system writes down all that has changed for the first, and has
+    nothing left to do for the others. A crash may leave some of the files.
+
+    Args:
+        files: What to put, and where.
+        named: Called after each file has its name.
+    """
+    known: dict[bytes, Path] = {}
+    fresh: list[Path] = []
+    for folder, name, content in files:
+        file, same = folder._file(name), known.get(content)
+        linked = None if same is None else folder._linked(file, same)
+        fresh.append(linked or folder._written(file, content))
+        known.setdefault(content, fresh[-1])
+    for (folder, name, _), one in zip(files, fresh, strict=True):
+        folder.disk.rename(one, folder._file(name))
+        named()
+    for parent, folder in {one.folder._file(one.name).parent: one.folder for one in files}.items():
+        folder.disk.sync_folder(parent)

@@ -15,11 +15,12 @@ import pytest
 
 from millstream.spark.io.checkpoint import Checkpoint
 from millstream.spark.io.control import Control, Orders
-from millstream.spark.io.shared_sink import Member, common_text, place_of
+from millstream.spark.io.shared_sink import Member, commit, common_text, log, place_of
 from millstream.spark.io.sink import GroupSink
 from millstream.spark.io.source import Offset, plain
 from millstream.spark.io.staging import StageFiles, StageMany
 from millstream.spark.run.shared_query import Standing, may_share, standing_of
+from millstream.storage import put_together
 
 
 def text(*positions: int, starts: int = 1, first: tuple[int, ...] | None = None) -> str:
@@ -80,10 +81,10 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
 def test_a_member_logs_and_commits_under_its_own_numbers(checkpoint: Checkpoint) -> None:
     one = member(checkpoint)
     assert standing_of(checkpoint) == Standing(None, None)
-    logged = one.log(text(3), 10)
+    logged = log([one], text(3), 10)
     assert checkpoint.offsets(0) == text(3), "as Spark has written it"
     assert standing_of(checkpoint) == Standing(None, place(3))
-    one.commit(logged)
+    commit([one], logged)
     assert standing_of(checkpoint) == Standing(place(3), None)
     assert checkpoint.commits(0) == 'v1\n{"nextBatchWatermarkMs": 7}'
     assert one.batch == member(checkpoint).batch == 1
@@ -91,14 +92,15 @@ def test_a_member_logs_and_commits_under_its_own_numbers(checkpoint: Checkpoint)
 
 
 def test_what_a_member_has_logged_stays(checkpoint: Checkpoint) -> None:
-    member(checkpoint).log(text(3), 10)
-    assert member(checkpoint).log(text(9), 10).offsets["rows"].positions == (3,)
+    log([member(checkpoint)], text(3), 10)
+    (again,) = log([member(checkpoint)], text(9), 10)
+    assert again.offsets["rows"].positions == (3,)
 
 
 def test_older_batches_are_removed_as_spark_does(checkpoint: Checkpoint) -> None:
     one = member(checkpoint)
     for number in range(5):
-        one.commit(one.log(text(number), 3))
+        commit([one], log([one], text(number), 3))
     assert [checkpoint.offsets(batch) is not None for batch in range(5)] == [
         False,
         False,
@@ -108,11 +110,10 @@ def test_older_batches_are_removed_as_spark_does(checkpoint: Checkpoint) -> None
 
 
 def test_a_member_logs_what_a_switch_has_given_it(checkpoint: Checkpoint) -> None:
-    checkpoint.log(0, text(2, first=(1,)), 10)
-    checkpoint.commit(0, 7)
+    put_together([checkpoint.offsets_file(0, text(2, first=(1,))), checkpoint.commit_file(0, 7)])
     owns = ((20, None, 0, 1 << 20),)
     one = member(checkpoint, Orders(owns=owns, starts=((20, "at"),)))
-    one.log(text(3), 10)
+    log([one], text(3), 10)
     found = checkpoint.logged(1)
     assert found is not None
     offset = found.offsets["rows"]

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,11 +23,12 @@ from millstream.connectors.files.withdraw import withdraw
 from millstream.errors import RunError
 from millstream.spark.failpoints import passing
 from millstream.spark.io.lines import Lines
-from millstream.spark.io.staging import StageFiles, run_through
+from millstream.spark.io.staging import StageFiles, rows_in, run_through
 from millstream.spark.io.targets import Epoch, SinkContext, StagedTarget
 from millstream.spark.io.unwritable import from_json
 from millstream.spark.served.borrowed import collected
 from millstream.storage import Folder as Storage
+from millstream.storage import StoredFile
 from millstream.storage.disk import REAL
 
 
@@ -66,44 +68,56 @@ class FilesTarget(StagedTarget):
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         work = self.work(epoch)
-        if work is not None:
-            return self.publish(collected(self._lines.of(frame), work), epoch)
-        published = self.publish(None, epoch)
-        run_through(frame)
-        return published
+        if work is None:
+            # A repeated epoch: what was decided stands, whatever would be staged now.
+            self._publish(self._record(epoch))
+            REAL.sync_folder(self._path)
+            run_through(frame)
+            return 0
+        found = collected(self._lines.of(frame), work)
+        passing("staged")
+        decision = self.decision(found, epoch)
+        if decision is not None:
+            decision.put()
+        passing("decided")
+        self.publish(epoch)
+        self.settle(epoch)
+        passing("published")
+        return rows_in(found)
 
     def packed(self, name: str, schema: StructType) -> Column:
         return self._lines.packed(name, schema)
 
     def work(self, epoch: Epoch) -> StageFiles | None:
-        if self._decided.read(f"{self._named(epoch)}.json") is not None:
+        if self._decided.read(self._record(epoch)) is not None:
             return None
         return StageFiles(str(self._staged), self._named(epoch), self._format)
 
-    def publish(self, found: Sequence[Row] | None, epoch: Epoch) -> int:
-        record = f"{self._named(epoch)}.json"
-        if found is None:
-            # A repeated epoch: what was decided stands, whatever would be staged now.
-            self._publish(record)
-            return 0
-        staged = [row for row in found if row.file is not None]
-        passing("staged")
+    def decision(self, found: Sequence[Row], epoch: Epoch) -> StoredFile | None:
         self._context.refuse(from_json(row.refused for row in found), epoch)
-        if staged or epoch.log is not None:
-            within = self._staged.relative_to(self._all_staged)
-            files = json.dumps(sorted(str(within / row.file) for row in staged))
-            content = epoch.decide(self._owner, files)
-            passing("logged-decision")
-            if content is not None:
-                self._decided.put(record, content.encode())
-        passing("decided")
-        self._publish(record)
-        self._forget(epoch)
-        passing("published")
-        return sum(row.rows for row in staged)
+        names = [row.file for row in found if row.file is not None]
+        if not names and epoch.log is None:
+            return None
+        within = self._staged.relative_to(self._all_staged)
+        content = epoch.decide(self._owner, json.dumps(sorted(str(within / one) for one in names)))
+        passing("logged-decision")
+        if content is None:
+            return None
+        return StoredFile(self._decided, self._record(epoch), content.encode())
+
+    def publish(self, epoch: Epoch) -> None:
+        self._publish(self._record(epoch))
+
+    def settle(self, epoch: Epoch) -> None:
+        REAL.sync_folder(self._path)
+        # Spark repeats the last batch only.
+        self._decided.delete(self._record(replace(epoch, batch=epoch.batch - 2)))
 
     def _named(self, epoch: Epoch) -> str:
         return f"{self._owner}-{epoch.checkpoint}-{epoch.batch:09d}"
+
+    def _record(self, epoch: Epoch) -> str:
+        return f"{self._named(epoch)}.json"
 
     def recover(self) -> None:
         try:
@@ -116,6 +130,7 @@ class FilesTarget(StagedTarget):
             self._decided.put_if_absent(record, one.content.encode())
         for record in self._decided.list():
             self._publish(record)
+        REAL.sync_folder(self._path)
         if not self._recovered:
             # Later, what is staged may be another version's.
             shutil.rmtree(self._all_staged, ignore_errors=True)
@@ -139,11 +154,6 @@ class FilesTarget(StagedTarget):
             # Gone: it is there already.
             with suppress(FileNotFoundError):
                 (self._all_staged / name).rename(self._path / Path(name).name)
-        REAL.sync_folder(self._path)
-
-    def _forget(self, epoch: Epoch) -> None:
-        """Remove decisions that can no longer be repeated: Spark repeats the last batch only."""
-        self._decided.delete(f"{self._owner}-{epoch.checkpoint}-{epoch.batch - 2:09d}.json")
 
 
 def open_folder(spec: Folder, context: SinkContext) -> FilesTarget:

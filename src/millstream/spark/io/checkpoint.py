@@ -24,7 +24,7 @@ import msgspec
 from millstream.errors import GroupChanged, RunError
 from millstream.plan.fingerprint import difference
 from millstream.spark.io.source import Offset
-from millstream.storage import S3, Folder, Storage, storage_at
+from millstream.storage import S3, Folder, Storage, StoredFile, storage_at
 
 RECORD: Final = "group.json"
 
@@ -178,24 +178,28 @@ class Checkpoint:
         name = json.dumps({"id": str(uuid.uuid4())})
         self._storage.put_if_absent(f"{self.id}/metadata", name.encode())
 
-    def log(self, batch: int, offsets: str, keep: int) -> None:
-        """Write what Spark would log before a batch of its own; older ones than `keep` are removed."""
-        self._put("offsets", batch, offsets)
-        for log in ("offsets", "commits"):
-            (self.location / log / f".{batch - keep}.crc").unlink(missing_ok=True)
-            self._storage.delete(f"{self.id}/{log}/{batch - keep}")
+    def offsets_file(self, batch: int, offsets: str) -> StoredFile:
+        """Return what Spark would write before a batch of its own, if the checkpoint is in the folder."""
+        return self._file("offsets", batch, offsets)
 
-    def commit(self, batch: int, watermark_ms: int) -> None:
-        """Write what Spark would write after a batch of its own."""
+    def commit_file(self, batch: int, watermark_ms: int) -> StoredFile:
+        """Return what Spark would write after a batch of its own, if the checkpoint is in the folder."""
         known = json.dumps({"nextBatchWatermarkMs": watermark_ms})
-        self._put("commits", batch, f"v1\n{known}")
+        return self._file("commits", batch, f"v1\n{known}")
+
+    def forget(self, batch: int) -> None:
+        """Remove what was written for a batch, as Spark does when it is old."""
+        for log in ("offsets", "commits"):
+            (self.location / log / f".{batch}.crc").unlink(missing_ok=True)
+            (self.location / log / str(batch)).unlink(missing_ok=True)
 
     def commits(self, batch: int) -> str:
         """Read what was written after a batch, as it is."""
         return (self._storage.read(f"{self.id}/commits/{batch}") or b"").decode()
 
-    def _put(self, log: str, batch: int, text: str) -> None:
-        self._storage.put(f"{self.id}/{log}/{batch}", text.encode())
+    def _file(self, log: str, batch: int, text: str) -> StoredFile:
+        assert self.address is None
+        return StoredFile(Folder(self.location), f"{log}/{batch}", text.encode())
 
     def committed(self) -> Logged | None:
         """Read what Spark logged for the last batch that it committed."""

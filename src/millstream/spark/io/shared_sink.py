@@ -5,19 +5,21 @@
     member b   offsets j ─▶ stage all ─▶ decide, publish ─▶ late rows ─▶ commit j
 
 A member's checkpoint is what a query of its own would have written, at every moment. All members have
-logged a batch before anything is staged, and all have published it before one commits it. Members wait
-for the disk side by side: files of one are not the other's.
+logged a batch before anything is staged, and all have published it before one commits it. Each of these
+writes is one step for all: what they log and commit is the same, so it is one file with a name in each
+checkpoint, and they wait for the disk together.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -31,12 +33,13 @@ from millstream.spark.io.checkpoint import Logged, parsed
 from millstream.spark.io.control import Orders
 from millstream.spark.io.sink import GroupSink
 from millstream.spark.io.source import Offset, plain
-from millstream.spark.io.staging import StageMany
+from millstream.spark.io.staging import StageMany, rows_in
 from millstream.spark.io.targets import Epoch, StagedTarget, Target
 from millstream.spark.served.borrowed import collected
+from millstream.storage import put_together
 
-_Its = TypeVar("_Its")
-_Answer = TypeVar("_Answer")
+#: How often journals learn how far members have read, which only lets them trim.
+MARK_EVERY_S: Final = 1.0
 
 
 def place_of(logged: Logged | None) -> Offset | None:
@@ -77,43 +80,37 @@ class Member:
         """Its next batch."""
         return 0 if self.committed is None else self.committed.batch + 1
 
-    def log(self, text: str, keep: int) -> Logged:
-        """Log its next batch with the offsets of a shared one, unless it has."""
-        checkpoint = self.sink.checkpoint
-        known = checkpoint.offsets(self.batch)
-        if known is None:
-            before = None if self.committed is None else self.committed.offsets.values()
-            first = None if before is None else next(iter(before)).first
-            known = _replaced(text, first, self.orders)
-            checkpoint.log(self.batch, known, keep)
-        return parsed(checkpoint.group, self.batch, known)
-
-    def mark_read(self) -> None:
-        """Note in the journal how far it has committed."""
-        if self.committed is not None:
-            self.sink.mark_read(self.committed)
-
-    def commit(self, logged: Logged) -> None:
-        """Commit a batch that is published."""
-        self.sink.checkpoint.commit(logged.batch, logged.watermark_ms)
-        self.committed = logged
+    def offsets(self, text: str) -> tuple[str, bool]:
+        """Return what it logs for its next batch, with the offsets of a shared one, and whether it has."""
+        known = self.sink.checkpoint.offsets(self.batch)
+        if known is not None:
+            return known, True
+        before = None if self.committed is None else self.committed.offsets.values()
+        first = None if before is None else next(iter(before)).first
+        return _replaced(text, first, self.orders), False
 
 
-def _log(member: Member, text: str, keep: int) -> Logged:
-    passing("member-logs")
-    return member.log(text, keep)
+def log(members: Sequence[Member], text: str, keep: int) -> list[Logged]:
+    """Log the next batch of members, unless they have; what is `keep` batches older is removed."""
+    logged, files = [], []
+    for one in members:
+        checkpoint, batch = one.sink.checkpoint, one.batch
+        offsets, done = one.offsets(text)
+        if not done:
+            files.append(checkpoint.offsets_file(batch, offsets))
+            checkpoint.forget(batch - keep)
+        logged.append(parsed(checkpoint.group, batch, offsets))
+    put_together(files, partial(passing, "member-logs"))
+    return logged
 
 
-def _commit(its: tuple[Member, Logged]) -> None:
-    passing("member-commits")  # others may have, and some may be left: in any order
-    member, logged = its
-    member.commit(logged)
-
-
-def _together(work: Callable[[_Its], _Answer], members: Sequence[_Its]) -> list[_Answer]:
-    """Do the same for all members at once; return when all are done, or raise what one of them raised."""
-    with ThreadPoolExecutor(len(members)) as pool:
-        return list(pool.map(work, members))
+def commit(members: Sequence[Member], logged: Sequence[Logged]) -> None:
+    """Commit a batch of members that all have published."""
+    pairs = list(zip(members, logged, strict=True))
+    files = [one.sink.checkpoint.commit_file(its.batch, its.watermark_ms) for one, its in pairs]
+    put_together(files, partial(passing, "member-commits"))
+    for one, its in pairs:
+        one.committed = its
 
 
 @dataclass
@@ -124,7 +121,9 @@ class _Part:
     target: Target
     column: str
     epoch: Epoch
+    #: What tasks have answered; None if it is decided already, or stages nothing.
     found: list[Row] | None = None
+    rows: int = 0
 
 
 @dataclass
@@ -138,6 +137,7 @@ class SharedSink(BatchSink):
     members: Sequence[Member]
     #: How many batches stay in the logs of members.
     keep: int
+    _marked_at: float = 0.0
 
     @property
     def title(self) -> str:
@@ -149,22 +149,30 @@ class SharedSink(BatchSink):
         todo = [one for one in self.members if place_of(one.committed) != place]
         if not todo:
             return  # all have it, or it has no rows
-        logged = list(
-            zip(todo, _together(lambda one: _log(one, text, self.keep), todo), strict=True)
-        )
+        logged = log(todo, text, self.keep)
         passing("logged")
-        _together(Member.mark_read, todo)
-        parts = [part for pair in logged for part in self._parts(*pair)]
+        self._mark_read(todo)
+        parts = [
+            part for one, its in zip(todo, logged, strict=True) for part in self._parts(one, its)
+        ]
         with _kept(frame, parts):
             self._stage(frame, parts)
-            for one in todo:
-                mine = [part for part in parts if part.member is one]
-                one.sink.rows_out += max(self._write(frame, part) for part in mine)
+            self._publish(frame, parts)
+        for one in todo:
+            one.sink.rows_out += max(part.rows for part in parts if part.member is one)
         self.clock.passed("written")
-        first, its = logged[0]
-        first.sink.record_late(first.committed, its)
+        todo[0].sink.record_late(todo[0].committed, logged[0])
         passing("before-commit")
-        _together(_commit, logged)
+        commit(todo, logged)
+
+    def _mark_read(self, members: Sequence[Member]) -> None:
+        """Note in the journal how far members have committed, now and then; a stop does it, too."""
+        if time.monotonic() < self._marked_at + MARK_EVERY_S:
+            return
+        self._marked_at = time.monotonic()
+        for one in members:
+            if one.committed is not None:
+                one.sink.mark_read(one.committed)
 
     def _parts(self, member: Member, logged: Logged) -> Iterator[_Part]:
         sink = member.sink
@@ -188,12 +196,28 @@ class SharedSink(BatchSink):
                 found = works[row.sink][0].found
                 assert found is not None
                 found.append(row)
+            for part, _ in works:
+                part.rows = rows_in(part.found or ())
 
-    def _write(self, frame: DataFrame, part: _Part) -> int:
-        if isinstance(part.target, StagedTarget):
-            return part.target.publish(part.found, part.epoch)
-        rows = frame.where(F.col(part.column).isNotNull()).select(f"{part.column}.*")
-        return part.target.write(rows, part.epoch)
+    def _publish(self, frame: DataFrame, parts: Sequence[_Part]) -> None:
+        """Decide and publish what tasks have staged, and write to the targets that stage nothing."""
+        staged = [(part.target, part) for part in parts if isinstance(part.target, StagedTarget)]
+        passing("staged")
+        made = (
+            target.decision(part.found, part.epoch)
+            for target, part in staged
+            if part.found is not None
+        )
+        put_together([one for one in made if one is not None], partial(passing, "decided"))
+        for target, part in staged:
+            target.publish(part.epoch)
+            passing("published")
+        for target, part in staged:
+            target.settle(part.epoch)
+        for part in parts:
+            if not isinstance(part.target, StagedTarget):
+                rows = frame.where(F.col(part.column).isNotNull()).select(f"{part.column}.*")
+                part.rows = part.target.write(rows, part.epoch)
 
 
 @contextmanager

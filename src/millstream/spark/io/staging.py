@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -161,6 +161,11 @@ class FileStage:
             lost = [one.to_json() for one in self._refused]
             none = len(lost)
             yield _answer(pa.nulls(none, pa.string()), pa.nulls(none, pa.int64()), texts(lost))
+
+
+def rows_in(answers: Sequence[Any]) -> int:
+    """Return how many rows are in the files that tasks have answered."""
+    return sum(row.rows for row in answers if row.file is not None)
 
 
 @dataclass(frozen=True, slots=True)

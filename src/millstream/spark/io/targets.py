@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console as Terminal
 
     from millstream.spark.io.staging import StageFiles
+    from millstream.storage import StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,16 @@ class StagedTarget(Target):
         """Return what tasks do with the rows of an epoch; None if it is decided already."""
 
     @abstractmethod
-    def publish(self, found: Sequence[Row] | None, epoch: Epoch) -> int:
-        """Decide and publish what tasks have answered, or what was decided; return how many rows."""
+    def decision(self, found: Sequence[Row], epoch: Epoch) -> StoredFile | None:
+        """Return the record that decides what tasks have answered; None if there is nothing to decide."""
+
+    @abstractmethod
+    def publish(self, epoch: Epoch) -> None:
+        """Publish what is decided."""
+
+    @abstractmethod
+    def settle(self, epoch: Epoch) -> None:
+        """Make what is published durable, and forget decisions that nobody needs any more."""
 
 
 @runtime_checkable
