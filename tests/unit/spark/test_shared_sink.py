@@ -17,6 +17,7 @@ from millstream.spark.io.checkpoint import Checkpoint
 from millstream.spark.io.control import Control, Orders
 from millstream.spark.io.shared_sink import Member, commit, common_text, log, place_of
 from millstream.spark.io.sink import GroupSink
+from millstream.spark.io.sink_rows import SinkRows
 from millstream.spark.io.source import Offset, plain
 from millstream.spark.io.staging import StageFiles, StageMany
 from millstream.spark.run.shared_query import Standing, may_share, standing_of
@@ -42,39 +43,48 @@ def member(checkpoint: Checkpoint, orders: Orders | None = None) -> Member:
     return Member(sink, orders or Orders(), ())
 
 
+def sinks() -> tuple[SinkRows, ...]:
+    return (
+        SinkRows("flags", 1, ("c0",), ("n",), (False,)),
+        SinkRows("flags", 2, ("c1", "c0"), ("w", "number"), (True, True)),
+        SinkRows("flags", 4, ("c1",), ("w",), (True,)),
+    )
+
+
 def test_a_task_writes_a_file_for_each_sink_that_has_rows(tmp_path: Path) -> None:
     works = tuple(StageFiles(str(tmp_path), name, "parquet") for name in "abc")
-    number = pa.struct([pa.field("n", pa.int64(), nullable=False)])
-    word = pa.struct([("w", pa.string())])
     batches = [
         pa.RecordBatch.from_arrays(
             [
-                pa.array([{"n": 1}, None, {"n": 3}], number),
-                pa.array([None, {"w": None}, {"w": "x"}], word),
-                pa.nulls(3, word),
+                pa.array([1, 2, 3, 3]),
+                pa.array([1, None, 3, 4]),
+                pa.array([None, None, "x", "y"]),
             ],
-            names=["s0", "s1", "s2"],
+            names=["flags", "c0", "c1"],
         ).slice(skipped)
         for skipped in (0, 1)
     ]
-    (answer,) = [pa.Table.from_batches(list(StageMany(works).write(iter(batches))))]
+    found = list(StageMany(sinks(), works).write(iter(batches)))
+    answer = pa.Table.from_batches(found)
     assert answer.column("sink").to_pylist() == [0, 1]
-    assert answer.column("rows").to_pylist() == [3, 4]
+    assert answer.column("rows").to_pylist() == [5, 6]
     first, second = (pq.read_table(tmp_path / name) for name in answer.column("file").to_pylist())
-    assert first.to_pylist() == [{"n": 1}, {"n": 3}, {"n": 3}]
-    assert first.schema == pa.schema(number)
-    assert [row["w"] for row in second.to_pylist()] == [None, "x", None, "x"]
+    assert first.column("n").to_pylist() == [1, 3, 4, 3, 4]
+    assert first.schema == pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    assert second.column_names == ["w", "number"]
+    assert second.column("w").to_pylist() == [None, "x", "y"] * 2
     assert len(list(tmp_path.glob("*.parquet"))) == 2, "no file for no rows"
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     def batches():
-        rows = pa.array([{"n": 1}], pa.struct([("n", pa.int64())]))
-        yield pa.RecordBatch.from_arrays([rows], names=["s0"])
+        columns = [pa.array([1]), pa.array([5]), pa.array(["x"])]
+        yield pa.RecordBatch.from_arrays(columns, names=["flags", "c0", "c1"])
         raise ValueError
 
+    works = tuple(StageFiles(str(tmp_path), name, "parquet") for name in "abc")
     with pytest.raises(ValueError):
-        list(StageMany((StageFiles(str(tmp_path), "a", "parquet"),)).write(batches()))
+        list(StageMany(sinks(), works).write(batches()))
     assert not list(tmp_path.glob("*.parquet"))
 
 

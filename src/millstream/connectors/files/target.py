@@ -85,8 +85,8 @@ class FilesTarget(StagedTarget):
         passing("published")
         return rows_in(found)
 
-    def packed(self, name: str, schema: StructType) -> Column:
-        return self._lines.packed(name, schema)
+    def made(self, schema: StructType, columns: Sequence[str]) -> dict[str, Column]:
+        return self._lines.made(schema, columns)
 
     def work(self, epoch: Epoch) -> StageFiles | None:
         if self._decided.read(self._record(epoch)) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions
@@ -34,27 +34,31 @@ class Lines:
         schema = frame.schema
         known = self._columns.get(schema.json())
         if known is None:
-            known = self._columns[schema.json()] = list(
-                _lines(schema, self._format, together(schema.names))
-            )
+            made = _lines(schema, self._format, together(schema.names))
+            known = self._columns[schema.json()] = [one.alias(name) for name, one in made.items()]
         return frame.select(*known)
 
-    def packed(self, name: str, schema: StructType) -> Column:
-        """Return the lines of rows that are a column of structs: structs again, null for no row."""
-        row = functions.col(name)
+    def made(self, schema: StructType, columns: Sequence[str]) -> dict[str, Column]:
+        """Return the lines of rows whose columns have other names in a frame; none if rows stay as they are."""
         if self._format == "parquet":
-            return row
-        columns = _lines(schema, self._format, row, f"{name}.")
-        return functions.when(row.isNotNull(), functions.struct(*columns))
+            return {}
+        named = zip(columns, schema.names, strict=True)
+        row = functions.struct(*(functions.col(one).alias(name) for one, name in named))
+        return _lines(schema, self._format, row, columns)
 
 
-def _lines(schema: StructType, format: str, row: Column, of: str = "") -> Iterator[Column]:
-    spoilt, record = spoilt_column(schema, of), json_of(row)
-    yield (record if format == "jsonl" else functions.to_csv(row, _CSV)).alias(LINE)
-    yield spoilt.alias(SPOILT)
-    yield functions.when(spoilt.isNotNull(), record).alias(RECORD)
+def _lines(
+    schema: StructType, format: str, row: Column, columns: Sequence[str] | None = None
+) -> dict[str, Column]:
+    spoilt, record = spoilt_column(schema, columns), json_of(row)
+    found = {
+        LINE: record if format == "jsonl" else functions.to_csv(row, _CSV),
+        SPOILT: spoilt,
+        RECORD: functions.when(spoilt.isNotNull(), record),
+    }
     if format == "csv":
-        yield functions.lit(",".join(map(_quoted, schema.names))).alias(HEADER)
+        found[HEADER] = functions.lit(",".join(map(_quoted, schema.names)))
+    return found
 
 
 def as_json(names: Iterable[str]) -> Column:
@@ -82,17 +86,15 @@ def column(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def spoilt_column(schema: StructType, of: str = "") -> Column:
+def spoilt_column(schema: StructType, columns: Sequence[str] | None = None) -> Column:
     """Return the name of the first column with text that is not UTF-8; null if there is none.
 
-    The columns are those of a frame, or `of` a column of structs.
+    The frame may have other names for the `columns` of the schema.
 
     The JVM would put another text in its place without an error.
     """
-    tests = [
-        (field.name, _not_text(f"{of}{column(field.name)}", field.dataType))
-        for field in schema.fields
-    ]
+    named = zip(columns or schema.names, schema.fields, strict=True)
+    tests = [(field.name, _not_text(column(name), field.dataType)) for name, field in named]
     found = [functions.when(functions.expr(test), name) for name, test in tests if test]
     return functions.coalesce(*found) if found else functions.lit(None).cast("string")
 

@@ -25,13 +25,13 @@ import msgspec
 from msgspec import structs
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 
 from millstream.spark.failpoints import passing
 from millstream.spark.io.batch_sink import BatchSink
 from millstream.spark.io.checkpoint import Logged, parsed
 from millstream.spark.io.control import Orders
 from millstream.spark.io.sink import GroupSink
+from millstream.spark.io.sink_rows import SinkRows, rows_of
 from millstream.spark.io.source import Offset, plain
 from millstream.spark.io.staging import StageMany, rows_in
 from millstream.spark.io.targets import Epoch, StagedTarget, Target
@@ -68,8 +68,8 @@ class Member:
 
     sink: GroupSink
     orders: Orders
-    #: The columns of the shared frame with the rows of its targets.
-    columns: Sequence[str]
+    #: Where the rows of its targets are in the shared frame.
+    rows: Sequence[SinkRows]
 
     def __post_init__(self) -> None:
         self.committed = self.sink.checkpoint.committed()
@@ -119,11 +119,11 @@ class _Part:
 
     member: Member
     target: Target
-    column: str
+    rows: SinkRows
     epoch: Epoch
     #: What tasks have answered; None if it is decided already, or stages nothing.
     found: list[Row] | None = None
-    rows: int = 0
+    written: int = 0
 
 
 @dataclass
@@ -159,7 +159,7 @@ class SharedSink(BatchSink):
             self._stage(frame, parts)
             self._publish(frame, parts)
         for one in todo:
-            one.sink.rows_out += max(part.rows for part in parts if part.member is one)
+            one.sink.rows_out += max(part.written for part in parts if part.member is one)
         self.clock.passed("written")
         todo[0].sink.record_late(todo[0].committed, logged[0])
         passing("before-commit")
@@ -178,8 +178,8 @@ class SharedSink(BatchSink):
         sink = member.sink
         key = self.job, sink.checkpoint.group, sink.checkpoint.id, logged.batch
         epoch = Epoch(*key, sink.floor(logged))
-        for target, column in zip(sink.targets, member.columns, strict=True):
-            yield _Part(member, target, column, epoch)
+        for target, rows in zip(sink.targets, member.rows, strict=True):
+            yield _Part(member, target, rows, epoch)
 
     def _stage(self, frame: DataFrame, parts: Sequence[_Part]) -> None:
         """Let one job stage what is to be staged for all members."""
@@ -190,14 +190,15 @@ class SharedSink(BatchSink):
                 part.found = []
                 works.append((part, work))
         if works:
-            columns = [part.column for part, _ in works]
-            rows = frame if columns == frame.columns else frame.select(*columns)
-            for row in collected(rows, StageMany(tuple(work for _, work in works))):
+            sinks = tuple(part.rows for part, _ in works)
+            columns = {name for one in sinks for name in (one.flags, *one.columns)}
+            rows = frame if columns == {*frame.columns} else frame.select(*sorted(columns))
+            for row in collected(rows, StageMany(sinks, tuple(work for _, work in works))):
                 found = works[row.sink][0].found
                 assert found is not None
                 found.append(row)
             for part, _ in works:
-                part.rows = rows_in(part.found or ())
+                part.written = rows_in(part.found or ())
 
     def _publish(self, frame: DataFrame, parts: Sequence[_Part]) -> None:
         """Decide and publish what tasks have staged, and write to the targets that stage nothing."""
@@ -216,8 +217,7 @@ class SharedSink(BatchSink):
             target.settle(part.epoch)
         for part in parts:
             if not isinstance(part.target, StagedTarget):
-                rows = frame.where(F.col(part.column).isNotNull()).select(f"{part.column}.*")
-                part.rows = part.target.write(rows, part.epoch)
+                part.written = part.target.write(rows_of(frame, part.rows), part.epoch)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from millstream.journal import journal_at
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import numbers, texts
 from millstream.spark.io.result_rows import opened
+from millstream.spark.io.sink_rows import SinkRows
 from millstream.spark.io.unseen import expected_here
 from millstream.spark.io.unwritable import NOT_TEXT, Unwritable, sound, without_nulls
 
@@ -170,11 +171,12 @@ def rows_in(answers: Sequence[Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StageMany:
-    """Stage the rows of several sinks at once: a column of structs for each, null where a row is not its."""
+    """Stage the rows of several sinks at once."""
 
-    #: The number of the column, and what its file says.
+    #: The number of the sink, and what its file says.
     ANSWER: ClassVar[str] = f"sink long, {StageFiles.ANSWER}"
 
+    sinks: tuple[SinkRows, ...]
     works: tuple[StageFiles, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -186,8 +188,8 @@ class StageMany:
         with ExitStack() as stack:
             files = [stack.enter_context(work.opened(len(self.works))) for work in self.works]
             for batch in batches:
-                for column, file in zip(batch.columns, files, strict=True):
-                    file.add(_present(column))
+                for rows, file in zip(self.sinks, files, strict=True):
+                    file.add(rows.of(batch))
             for file in files:
                 file.flush()
         for number, file in enumerate(files):
@@ -196,13 +198,6 @@ class StageMany:
                 yield pa.RecordBatch.from_arrays(
                     [place, *answer.columns], names=["sink", *answer.schema.names]
                 )
-
-
-def _present(column: pa.StructArray) -> pa.RecordBatch:
-    """Return the structs of a column that are there, as rows."""
-    kept = column.filter(pc.is_valid(column)) if column.null_count else column
-    fields = [kept.type.field(place) for place in range(kept.type.num_fields)]
-    return pa.RecordBatch.from_arrays(kept.flatten(), schema=pa.schema(fields))
 
 
 class _StagedFile:

@@ -141,8 +141,8 @@ class StagedTarget(Target):
     """A target whose rows tasks write to files: those of several groups, in one job."""
 
     @abstractmethod
-    def packed(self, name: str, schema: StructType) -> Column:
-        """Return rows, which are a column of structs, as tasks take them: structs again."""
+    def made(self, schema: StructType, columns: Sequence[str]) -> dict[str, Column]:
+        """Return what tasks take of rows, whose columns have other names in a frame; none: the columns."""
 
     @abstractmethod
     def work(self, epoch: Epoch) -> StageFiles | None:

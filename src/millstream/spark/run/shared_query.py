@@ -21,13 +21,14 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from millstream.journal import journal_at
 from millstream.spark.io.checkpoint import Checkpoint
 from millstream.spark.io.control import Control, Orders
 from millstream.spark.io.owned import owned
 from millstream.spark.io.shared_sink import Member, SharedSink, common_text, place_of
+from millstream.spark.io.sink_rows import SinkRows, chosen
 from millstream.spark.io.source import PLACE, Offset, padded
 from millstream.spark.io.targets import StagedTarget, Target
 from millstream.spark.run.query import STOP_S, GroupQuery
@@ -102,7 +103,6 @@ class SharedQuery:
         self._folder = folder
         self._location = folder / self.name
         self._branches: dict[str, Branch] = {}
-        self._columns: dict[str, list[str]] = {}
         self._sink: SharedSink | None = None
         self._query: StreamingQuery | None = None
         self._stopping = threading.Lock()
@@ -144,10 +144,7 @@ class SharedQuery:
                 self.queries.remove(query)
                 continue
             below = found.below
-            count = len(self._branches)
-            names = [f"s{count + number}" for number in range(len(query.sink.targets))]
-            self._branches |= dict.fromkeys(names, found)
-            self._columns[query.group.name] = names
+            self._branches[query.group.name] = found
 
     def _rows(self, query: GroupQuery, entry: str, base: DataFrame) -> DataFrame:
         """Return the rows that a group publishes."""
@@ -215,9 +212,10 @@ class SharedQuery:
         orders = queries[0].control.orders()
         _seed(self._location, place, end)
         Control(self._location).order(Orders(held=end is not None, lateness=orders.lateness))
+        frame, rows = self._composed(queries)
         members = [
-            Member(query.sink, query.control.orders(), self._columns[query.group.name])
-            for query in queries
+            Member(query.sink, query.control.orders(), places)
+            for query, places in zip(queries, rows, strict=True)
         ]
         spark = queries[0].spark
         keep = int(spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 0) + 1
@@ -226,7 +224,6 @@ class SharedQuery:
         sink.clock.tasks = self._tasks
         for query in queries:
             query.sink.clock = sink.clock
-        frame = self._composed(queries)
         spark.conf.set("spark.sql.subexpressionElimination.enabled", value=True)
         writer = frame.writeStream.foreachBatch(sink).outputMode("append")
         writer = writer.queryName(f"shared {self.name}")
@@ -234,19 +231,19 @@ class SharedQuery:
         for query in queries:
             query.query, query.shared = self._query, self
 
-    def _composed(self, queries: Sequence[GroupQuery]) -> DataFrame:
-        """Return a column for each target of some members."""
-        pairs = [
-            (name, target)
-            for query in queries
-            for name, target in zip(
-                self._columns[query.group.name], query.sink.targets, strict=True
-            )
-        ]
-        rows = composed(queries[0].spark, {name: self._branches[name] for name, _ in pairs})
-        return rows.select(
-            *(_packed(target, name, rows.schema[name].dataType) for name, target in pairs)
-        )
+    def _composed(self, queries: Sequence[GroupQuery]) -> tuple[DataFrame, list[list[SinkRows]]]:
+        """Return the rows of some members in one frame, and where those of each target are."""
+        branches = [self._branches[query.group.name] for query in queries]
+        frame, found = composed(queries[0].spark, branches)
+        made: list[Column] = []
+        rows = []
+        for query, branch, own in zip(queries, branches, found, strict=True):
+            rows.append([_made(one, branch.schema, own, made) for one in query.sink.targets])
+        if not made:
+            return frame, rows
+        read = {name for some in rows for one in some for name in (one.flags, *one.columns)}
+        kept = [name for name in frame.columns if name in read]
+        return frame.select(*kept, *made), rows
 
     # ending
 
@@ -304,10 +301,15 @@ def _text_at(checkpoint: Checkpoint, place: Offset) -> str | None:
     return None
 
 
-def _packed(target: Target, name: str, schema: DataType) -> Column:
-    assert isinstance(schema, StructType)
-    found = target.packed(name, schema) if isinstance(target, StagedTarget) else F.col(name)
-    return found.alias(name)
+def _made(target: Target, schema: StructType, rows: SinkRows, more: list[Column]) -> SinkRows:
+    """Return where the rows of a target are, as its tasks take them; add the columns that are made for it."""
+    made = target.made(schema, rows.columns) if isinstance(target, StagedTarget) else {}
+    if not made:
+        return rows
+    own, first = chosen([rows]), len(more)
+    more += [F.when(own, one).alias(f"t{first + at}") for at, one in enumerate(made.values())]
+    columns = tuple(f"t{first + at}" for at in range(len(made)))
+    return SinkRows(rows.flags, rows.bit, columns, tuple(made), (True,) * len(made))
 
 
 def _seed(location: Path, place: Checkpoint, end: str | None) -> None:
