@@ -36,6 +36,7 @@ from millstream.spark.served.serving import serving
 from millstream.spark.session.ending import ending
 from millstream.spark.session.session import cores
 from millstream.spark.stages.analyse import entry_schema
+from millstream.spark.stages.build import Builder
 from millstream.spark.stages.composed import Branch, branch_of, composed
 from millstream.spark.stages.marked_rows import timed
 from millstream.spark.task_time import TaskReports
@@ -137,22 +138,16 @@ class SharedQuery:
         columns = tuple(column for column in whole if column in needed)
         rows = first.entries.read(entry, columns, self._location)
         base = timed(rows, entry, first.flow.stream(entry).time)
+        # They choose rows without state, so it does not matter whose builder it is.
+        builder = first.builder({entry: base}, self._tasks)
         below = None
         for query in list(self.queries):
-            found = branch_of(self._rows(query, entry, base))
+            found = branch_of(_rows(query, builder))
             if found is None or not found.below.equals(below or found.below):
                 self.queries.remove(query)
                 continue
             below = found.below
             self._branches[query.group.name] = found
-
-    def _rows(self, query: GroupQuery, entry: str, base: DataFrame) -> DataFrame:
-        """Return the rows that a group publishes."""
-        frame = query.builder({entry: base}, self._tasks).results(query.group.output)
-        orders, sink = query.control.orders(), query.sink
-        if orders.owns is not None and sink.start_before is not None:
-            frame = frame.where(owned(orders.owns, sink.start_before, sink.key, orders.starts))
-        return frame.drop(HIDDEN_START, PLACE)
 
     def _level(self) -> None:
         """Bring all members to the place of the one that is furthest, by one batch each."""
@@ -290,6 +285,15 @@ class SharedQuery:
         reason = error or (None if self._query is None else self._query.exception())
         _log.warning('groups do not share query "%s" any more: %s', self.name, reason)
         self.part({query.group.name for query in self.queries})
+
+
+def _rows(query: GroupQuery, builder: Builder) -> DataFrame:
+    """Return the rows that a group publishes."""
+    frame = builder.results(query.group.output)
+    orders, sink = query.control.orders(), query.sink
+    if orders.owns is not None and sink.start_before is not None:
+        frame = frame.where(owned(orders.owns, sink.start_before, sink.key, orders.starts))
+    return frame.drop(HIDDEN_START, PLACE)
 
 
 def _text_at(checkpoint: Checkpoint, place: Offset) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,13 @@ def analyse(spark: SparkSession, plan: Plan, root: Path) -> Analysis:
     """Resolve every stage of a flow and find the mistakes that only Spark can see."""
     with tempfile.TemporaryDirectory() as nothing:
         stubs = _Stubs(spark, plan.flow, root, nothing, {})
+        wholes = {place: _Whole(stubs, place) for place in (False, True)}
         columns: dict[tuple[str, str], tuple[str, ...]] = {}
         fields: dict[tuple[str, str], Fields] = {}
         for group in plan.groups:
             _check_stages(stubs, group)
             with _unchecked(spark):
-                needed = _needed(stubs, group)
+                needed = wholes[needs_place(plan.flow, group)].needed(group)
             for name, (found, parts) in needed.items():
                 columns[group.name, name], fields[group.name, name] = found, parts
         return Analysis(stubs.schemas, columns, fields)
@@ -94,6 +95,7 @@ class _Stubs:
     root: Path
     folder: str
     schemas: dict[str, StructType]
+    _known: dict[str, DataFrame] = field(default_factory=dict)
 
     def raw(self, schema: StructType, *, place: bool, timed: bool) -> DataFrame:
         """Return a stream as a journal's source hands it out."""
@@ -103,10 +105,12 @@ class _Stubs:
         return self.spark.readStream.schema(StructType(fields)).format("json").load(self.folder)
 
     def resolved(self, name: str) -> DataFrame:
-        """Return a stream as stage `name` emits it."""
-        time = self.flow.stream(name).time
-        frame = self.raw(self.schemas[name], place=False, timed=False)
-        return frame if time is None else frame.withWatermark(time, "36500 days")
+        """Return a stream as stage `name` emits it; many stages may read it."""
+        if name not in self._known:
+            time = self.flow.stream(name).time
+            frame = self.raw(self.schemas[name], place=False, timed=False)
+            self._known[name] = frame if time is None else frame.withWatermark(time, "36500 days")
+        return self._known[name]
 
 
 def _check_stages(stubs: _Stubs, group: Group) -> None:
@@ -154,37 +158,46 @@ def _journal_schema(flow: Flow, name: str, schemas: Mapping[str, StructType]) ->
     return schema
 
 
-def _needed(stubs: _Stubs, group: Group) -> dict[str, tuple[tuple[str, ...], Fields]]:
-    """Ask Spark's optimizer which columns of its inputs a group needs, and which of their fields."""
-    flow = stubs.flow
-    place = needs_place(flow, group)
-    owners: dict[int, tuple[str, str]] = {}
-    everything: dict[str, tuple[str, ...]] = {}
+class _Whole:
+    """All stages over stubs of the entry points, each built once for all groups that have it."""
 
-    def entry(name: str) -> DataFrame:
-        timed = flow.stream(name).time is not None
-        schema = entry_schema(flow, name, stubs.schemas)
-        frame = stubs.raw(schema, place=place, timed=timed)
+    def __init__(self, stubs: _Stubs, place: bool) -> None:
+        self._stubs = stubs
+        self._place = place
+        self._owners: dict[int, tuple[str, str]] = {}
+        self._columns: dict[str, tuple[str, ...]] = {}
+        self._builder = Builder(stubs.spark, stubs.flow, self._entry, stubs.root)
+
+    def _entry(self, name: str) -> DataFrame:
+        stubs = self._stubs
+        timed = stubs.flow.stream(name).time is not None
+        schema = entry_schema(stubs.flow, name, stubs.schemas)
+        frame = stubs.raw(schema, place=self._place, timed=timed)
         for attribute in each(frame._jdf.queryExecution().analyzed().output()):
-            owners[attribute.exprId().id()] = (name, attribute.name())
-        everything[name] = tuple(c for c in frame.columns if c not in (PLACE, MARKER))
+            self._owners[attribute.exprId().id()] = (name, attribute.name())
+        self._columns[name] = tuple(c for c in frame.columns if c not in (PLACE, MARKER))
         return frame
 
-    frame = Builder(stubs.spark, flow, entry, stubs.root).frame(group.output)
-    used: dict[str, set[str]] = {name: set() for name in everything}
-    optimized = frame._jdf.queryExecution().optimizedPlan()
-    for node in nodes(optimized):
-        for child in children(node):
-            if child.nodeName() == "StreamingRelation":
-                wanted = node.references() if node.nodeName() == "Project" else child.outputSet()
-                for attribute in each(wanted.toSeq()):
-                    name, column = owners[attribute.exprId().id()]
-                    used[name].add(column)
-    fields = _fields(stubs, list(everything), owners, optimized)
-    return {
-        name: (_keep(flow, name, columns, used[name]), fields[name])
-        for name, columns in everything.items()
-    }
+    def needed(self, group: Group) -> dict[str, tuple[tuple[str, ...], Fields]]:
+        """Ask Spark's optimizer which columns of its inputs a group needs, and which of their fields."""
+        flow, frame = self._stubs.flow, self._builder.frame(group.output)
+        entries = [name for name in group.stages if isinstance(flow.stages[name], EntryPoint)]
+        used: dict[str, set[str]] = {name: set() for name in entries}
+        optimized = frame._jdf.queryExecution().optimizedPlan()
+        for node in nodes(optimized):
+            for child in children(node):
+                if child.nodeName() == "StreamingRelation":
+                    wanted = (
+                        node.references() if node.nodeName() == "Project" else child.outputSet()
+                    )
+                    for attribute in each(wanted.toSeq()):
+                        name, column = self._owners[attribute.exprId().id()]
+                        used[name].add(column)
+        fields = _fields(self._stubs, entries, self._owners, optimized)
+        return {
+            name: (_keep(flow, name, self._columns[name], used[name]), fields[name])
+            for name in entries
+        }
 
 
 def _fields(
