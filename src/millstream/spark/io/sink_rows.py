@@ -44,8 +44,8 @@ class SinkRows(NamedTuple):
             places = numbers(chosen, pa.int64())
             columns = [column.take(places) for column in columns]
         fields = [
-            pa.field(name, column.type, nullable=nullable)
-            for name, column, nullable in zip(self.names, columns, self.nullable, strict=True)
+            batch.schema.field(column).with_name(name).with_nullable(nullable)
+            for column, name, nullable in zip(self.columns, self.names, self.nullable, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
