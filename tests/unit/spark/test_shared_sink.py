@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,15 @@ import pytest
 
 from millstream.spark.io.checkpoint import Checkpoint
 from millstream.spark.io.control import Control, Orders
-from millstream.spark.io.shared_sink import Member, commit, common_text, log, place_of
+from millstream.spark.io.shared_sink import (
+    MARK_EVERY_S,
+    Member,
+    SharedSink,
+    commit,
+    common_text,
+    log,
+    place_of,
+)
 from millstream.spark.io.sink import GroupSink
 from millstream.spark.io.sink_rows import SinkRows
 from millstream.spark.io.source import Offset, plain
@@ -150,3 +159,31 @@ def test_a_version_shares_a_query_once_it_has_begun_where_it_was_told_to(
     checkpoint.log(1, text(9, first=(7,)), keep=10)
     checkpoint.commit(1, 7)
     assert may_share(query)
+
+
+def test_members_log_and_commit_one_file_with_a_name_in_each_checkpoint(tmp_path: Path) -> None:
+    checkpoints = [Checkpoint(tmp_path / name, name, "abc", {}) for name in "ab"]
+    members = [member(one) for one in checkpoints]
+    commit(members, log(members, text(3), 10))
+    for file in ("offsets/0", "commits/0"):
+        first, second = ((one.location / file).stat() for one in checkpoints)
+        assert first.st_ino == second.st_ino
+    commit(members[:1], log(members[:1], text(4), 10))
+    assert standing_of(checkpoints[0]) == Standing(place(4), None)
+    assert standing_of(checkpoints[1]) == Standing(place(3), None)
+
+
+def test_journals_learn_how_far_members_have_read_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[int] = []
+    monkeypatch.setattr(GroupSink, "mark_read", lambda _, logged: noted.append(logged.batch))
+    one = member(Checkpoint(tmp_path, "sums", "abc", {}))
+    shared = SharedSink("shared", "shop", tmp_path, [one], 10)
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    for batch in range(5):
+        commit([one], log([one], text(batch), 10))
+        shared.mark_read([one])
+        now += MARK_EVERY_S / 2
+    assert noted == [0, 2, 4]

@@ -151,7 +151,7 @@ class SharedSink(BatchSink):
             return  # all have it, or it has no rows
         logged = log(todo, text, self.keep)
         passing("logged")
-        self._mark_read(todo)
+        self.mark_read(todo)
         parts = [
             part for one, its in zip(todo, logged, strict=True) for part in self._parts(one, its)
         ]
@@ -165,7 +165,7 @@ class SharedSink(BatchSink):
         passing("before-commit")
         commit(todo, logged)
 
-    def _mark_read(self, members: Sequence[Member]) -> None:
+    def mark_read(self, members: Sequence[Member]) -> None:
         """Note in the journal how far members have committed, now and then; a stop does it, too."""
         if time.monotonic() < self._marked_at + MARK_EVERY_S:
             return

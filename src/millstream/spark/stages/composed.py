@@ -88,7 +88,8 @@ def composed(spark: Any, branches: Sequence[Branch]) -> tuple[DataFrame, list[Si
         for first in range(0, len(branches), BITS)
     ]
     flagged = below.where(reduce(or_, (one.condition for one in branches))).select("*", *flags)
-    known, distinct = jvm.java.util.HashMap(), []
+    known = jvm.java.util.HashMap()
+    distinct: list[Any] = []
     users: defaultdict[int, list[int]] = defaultdict(list)
     rows = []
     for number, branch in enumerate(branches):
