@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +44,7 @@ from millstream.spark.run.sources import Hosting, RunSources
 from millstream.spark.run.upkeep import Upkeep
 from millstream.spark.run.version import RunContext, at_rest, up_to_date
 from millstream.spark.served.serving import PORT, SERVE, serve
-from millstream.spark.session.session import give_memory_back
+from millstream.spark.session.memory import end_planners, give_memory_back
 from millstream.spark.switching.versions import FlowVersions
 from millstream.storage import Claim
 from millstream.switch.comparison import Comparison
@@ -154,7 +153,7 @@ class FlowRun:
         )
         self._sources = RunSources(hosting, self._clock, lambda: self._versions.flows)
         self._still = 0
-        self._upkeep = Upkeep(self._versions.trim, partial(give_memory_back, spark))
+        self._upkeep = Upkeep(self._versions.trim, self._rest)
 
     @property
     def flow(self) -> Flow:
@@ -233,6 +232,12 @@ class FlowRun:
         return not self._versions.under_way and all(
             query.finished for query in self.queries.values()
         )
+
+    def _rest(self) -> None:
+        """Give back what is not needed while nothing happens."""
+        give_memory_back(self._ground.spark)
+        if not self._versions.under_way:  # else queries are planned
+            end_planners(self._ground.spark)
 
     # Switching
 

@@ -117,7 +117,7 @@ class Driver:
         spark = self._start.session()
         from millstream.spark.rehearsal import rehearse
         from millstream.spark.served.serving import embedded
-        from millstream.spark.session.session import give_memory_back
+        from millstream.spark.session.memory import give_memory_back
 
         try:
             if embedded(self._start.master):  # executors elsewhere may not see the folder

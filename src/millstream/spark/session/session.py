@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ RENAMING: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
-#: After a full collection, Java keeps a heap of twice what is in it: see `give_memory_back`. The collector that
+#: After a full collection, Java keeps a heap of twice what is in it: see `memory.py`. The collector that
 #: works in parallel gives nothing back, and is no quicker than the serial one where there are few cores.
 _COLLECTING: Final = (
     *("-Xms256m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=50"),
@@ -167,12 +167,6 @@ def end_session(spark: SparkSession) -> None:
     with ending(spark):
         stop_serving(spark)
         spark.stop()
-
-
-def give_memory_back(spark: SparkSession) -> None:
-    """Let Java collect garbage, and return what it does not need then. Idle, that takes 0.2 s."""
-    java: Any = spark.sparkContext._jvm
-    java.java.lang.System.gc()
 
 
 def cores(spark: SparkSession) -> int:
