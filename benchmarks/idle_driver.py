@@ -10,8 +10,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from millstream.actions.parent import end_with_parent
-from millstream.engine.driver.main import _STATISTICS_S
+from millstream.engine.driver.driver import _STATISTICS_S
+from millstream.engine.driver.main import taken_over
 from millstream.engine.driver.protocol import Line
+from millstream.spark.session.start import SparkStart
 from support.sparkless_driver import Sparkless
 
 
@@ -30,5 +32,5 @@ class Unhurried:
 
 if __name__ == "__main__":
     end_with_parent()
-    slow: Any = Unhurried(Line.of_process())
-    os._exit(Sparkless(slow).serve(warm="--warm" in sys.argv))
+    slow: Any = Unhurried(Line(*taken_over()))
+    os._exit(Sparkless(slow, SparkStart("driver")).serve(warm="--warm" in sys.argv))

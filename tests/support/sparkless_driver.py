@@ -19,13 +19,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from millstream.actions.parent import end_with_parent
 from millstream.engine.driver import driver_versions, protocol
+from millstream.engine.driver.driver import Driver
 from millstream.engine.driver.driver_versions import DriverVersions
-from millstream.engine.driver.main import Driver
+from millstream.engine.driver.main import taken_over
 from millstream.errors import FlowError, RunError
 from millstream.joblog import Decided, JobLog
 from millstream.journal import journal_at
 from millstream.plan.drawing import drawing
 from millstream.plan.groups import plan
+from millstream.spark.session.start import SparkStart
 from millstream.storage import storage_at
 from support.sparkless_run import SparklessRun
 
@@ -131,8 +133,8 @@ class Sparkless(Driver):
 
 def main() -> int:
     end_with_parent()
-    line = protocol.Line.of_process()
-    return Sparkless(line).serve(warm="--warm" in sys.argv)
+    line = protocol.Line(*taken_over())
+    return Sparkless(line, SparkStart("driver")).serve(warm="--warm" in sys.argv)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 import millstream as ms
 from millstream.connectors.memory import memory
 from millstream.engine.driver import protocol
-from millstream.engine.driver.main import described
+from millstream.engine.driver.driver import described
 from millstream.engine.driver.process import Log
 from millstream.engine.driver.protocol import Command, Described, Report, error_of, failure
 from millstream.engine.jobs.status import GroupStatus, SourceStatus

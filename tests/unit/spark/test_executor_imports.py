@@ -45,6 +45,12 @@ def test_drivers_import_neither_pandas_nor_the_compiler_of_patterns() -> None:
     _imports_without(("pandas", "numba"), ("millstream.spark.flow_run", "millstream.cli.run"))
 
 
+def test_a_driver_lets_java_start_before_it_loads_what_takes_long() -> None:
+    early = ("millstream.engine.driver.main", "millstream.spark.session.session")
+    late = ("pyarrow", "numpy", "sqlglot", "yaml", "millstream.engine.driver.driver")
+    _imports_without(late, (*early, "millstream.spark.session.s3a"))
+
+
 def test_states_by_key_are_read_without_the_compiler_of_patterns() -> None:
     _imports_without(("numba",), ("millstream.spark.switching.carry_out", "millstream.cli.state"))
     _imports_without(("numba",), ("millstream.spark.inspection.importing",))

@@ -261,16 +261,6 @@ class Line:
         self._guard = threading.Lock()
         threading.Thread(target=self._listen, name="engine", daemon=True).start()
 
-    @classmethod
-    def of_process(cls) -> Line:
-        """Take over stdin and stdout, so that nobody else reads or prints there."""
-        commands, reports = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        os.dup2(2, 1)
-        return cls(commands, reports)
-
     def _listen(self) -> None:
         decoder = msgspec.json.Decoder(Command)
         with contextlib.suppress(OSError, msgspec.MsgspecError):

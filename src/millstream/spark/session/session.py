@@ -18,7 +18,6 @@ import psutil
 from pyspark.sql import SparkSession
 
 from millstream.errors import RunError
-from millstream.spark.io.source import JournalSource
 from millstream.spark.served.serving import embedded as in_driver
 from millstream.spark.served.serving import stop_serving
 from millstream.spark.session import home, local_files, sockets
@@ -102,6 +101,10 @@ def session(
         logging.getLogger(logger).disabled = True
     if begun is None:
         begun = begin_java(name, master=master, log=log, conf=conf, packages=packages)
+    from millstream.spark.io.source import (
+        JournalSource,
+    )  # takes long to load: Java starts meanwhile
+
     builder = SparkSession.builder
     for key, value in begun.settings.items():
         builder = builder.config(key, value)

@@ -34,9 +34,9 @@ class SparkStart:
 
     def begin(self) -> None:
         """Let Java start, which takes a second. If it cannot, `session` says why."""
-        from millstream.spark.session.session import begin_java
+        with suppress(MillstreamError, ImportError, OSError):
+            from millstream.spark.session.session import begin_java
 
-        with suppress(MillstreamError):
             self._begun = begin_java(self.name, **self._how())
             self._environment = dict(os.environ)
 
