@@ -9,12 +9,26 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
+
+#: What Spark's Python processes run in which it finds, makes and plans sources.
+_PLANNERS: Final = (
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+)
+#: What `MBeanServer.invoke` takes.
+_INVOKE: Final = (
+    "javax.management.ObjectName",
+    "java.lang.String",
+    "[Ljava.lang.Object;",
+    "[Ljava.lang.String;",
+)
 
 
 def give_memory_back(spark: SparkSession) -> None:
@@ -44,13 +58,6 @@ def end_planners(spark: SparkSession) -> None:
         _log.debug("Spark's planners cannot be ended", exc_info=True)
 
 
-_PLANNERS = (
-    "pyspark.sql.worker.lookup_data_sources",
-    "pyspark.sql.worker.create_data_source",
-    "pyspark.sql.worker.plan_data_source_read",
-)
-
-
 def _busy(factory: Any) -> bool:
     """Tell whether a factory has workers that do not wait for work."""
     workers = _field(factory.getClass(), factory, "daemonWorkers")
@@ -67,9 +74,9 @@ def _trim_java(spark: SparkSession) -> None:
     """Return what Java has freed outside of its heap: compilers have, and it is large after a start."""
     gateway: Any = spark.sparkContext._gateway
     lang, beans = gateway.jvm.java.lang, gateway.jvm.javax.management
-    server = lang.management.ManagementFactory.getPlatformMBeanServer()
-    commands = beans.ObjectName("com.sun.management:type=DiagnosticCommand")
     try:
+        server = lang.management.ManagementFactory.getPlatformMBeanServer()
+        commands = beans.ObjectName("com.sun.management:type=DiagnosticCommand")
         # Its class is not public, so Py4J finds no method of it.
         kinds = _array(gateway, lang.Class, *map(lang.Class.forName, _INVOKE))
         invoke = lang.Class.forName("javax.management.MBeanServer").getMethod("invoke", kinds)
@@ -77,14 +84,6 @@ def _trim_java(spark: SparkSession) -> None:
         invoke.invoke(server, _array(gateway, lang.Object, *trim))
     except Py4JError:
         _log.debug("this Java cannot trim its native heap", exc_info=True)
-
-
-_INVOKE = (
-    "javax.management.ObjectName",
-    "java.lang.String",
-    "[Ljava.lang.Object;",
-    "[Ljava.lang.String;",
-)
 
 
 def _array(gateway: Any, kind: Any, *items: Any) -> Any:
