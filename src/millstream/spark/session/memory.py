@@ -44,10 +44,10 @@ def end_planners(spark: SparkSession) -> None:
 
     Nothing may be planned meanwhile. A daemon of which a worker is busy stays.
     """
-    context: Any = spark.sparkContext._jsc
+    context: Any = spark.sparkContext
     try:
-        env = spark.sparkContext._jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
-        workers = _field(env, context.sc().env(), "pythonWorkers").iterator()
+        kind = context._jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
+        workers = _field(kind, context._jsc.sc().env(), "pythonWorkers").iterator()
         while workers.hasNext():
             pair = workers.next()
             factory = pair._2()

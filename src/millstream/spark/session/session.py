@@ -101,9 +101,11 @@ def session(
         logging.getLogger(logger).disabled = True
     if begun is None:
         begun = begin_java(name, master=master, log=log, conf=conf, packages=packages)
-    from millstream.spark.io.source import (
-        JournalSource,
-    )  # takes long to load: Java starts meanwhile
+    # Both take long to load, and Java starts meanwhile. PySpark needs what it tests with, and with it
+    # pandas, before it first calls a method of Java's.
+    import pyspark.testing.utils  # noqa: F401
+
+    from millstream.spark.io.source import JournalSource
 
     builder = SparkSession.builder
     for key, value in begun.settings.items():
