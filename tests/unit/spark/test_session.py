@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.spark.session import session
+from millstream.spark.session import heap, session
 from millstream.spark.session.session import _java_options, class_archive
 
 
@@ -28,7 +28,7 @@ def test_options_for_java_are_added_to_ours(
     given: str, chosen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_JAVA_OPTIONS", given)
-    assert _java_options(None, None) == [*session._COLLECTING, *chosen]
+    assert _java_options(None, None) == [*heap.COLLECTING, *chosen]
 
 
 def test_java_collects_beside_the_flow_where_there_are_cores_for_it(

@@ -14,6 +14,8 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from millstream.spark.session.heap import Limits, array, resting
+
 _log = logging.getLogger(__name__)
 
 #: What Spark's Python processes run in which it finds, makes and plans sources.
@@ -34,7 +36,8 @@ _INVOKE: Final = (
 def give_memory_back(spark: SparkSession) -> None:
     """Let Java collect garbage, and return what it and Python do not need then. Idle, that takes 0.2 s."""
     java: Any = spark.sparkContext._jvm
-    java.java.lang.System.gc()
+    with resting(Limits(spark)):
+        java.java.lang.System.gc()
     _trim_java(spark)
     _trim_python()
 
@@ -78,19 +81,12 @@ def _trim_java(spark: SparkSession) -> None:
         server = lang.management.ManagementFactory.getPlatformMBeanServer()
         commands = beans.ObjectName("com.sun.management:type=DiagnosticCommand")
         # Its class is not public, so Py4J finds no method of it.
-        kinds = _array(gateway, lang.Class, *map(lang.Class.forName, _INVOKE))
+        kinds = array(gateway, lang.Class, *map(lang.Class.forName, _INVOKE))
         invoke = lang.Class.forName("javax.management.MBeanServer").getMethod("invoke", kinds)
         trim = commands, "systemTrimNativeHeap", None, None
-        invoke.invoke(server, _array(gateway, lang.Object, *trim))
+        invoke.invoke(server, array(gateway, lang.Object, *trim))
     except Py4JError:
         _log.debug("this Java cannot trim its native heap", exc_info=True)
-
-
-def _array(gateway: Any, kind: Any, *items: Any) -> Any:
-    found = gateway.new_array(kind, len(items))
-    for number, item in enumerate(items):
-        found[number] = item
-    return found
 
 
 def _trim_python() -> None:

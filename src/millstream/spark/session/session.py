@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from millstream.errors import RunError
 from millstream.spark.served.serving import embedded as in_driver
 from millstream.spark.served.serving import stop_serving
-from millstream.spark.session import home, local_files, sockets
+from millstream.spark.session import heap, home, local_files, sockets
 from millstream.spark.session.ending import ending, quieten
 from millstream.spark.session.java import JavaStart
 from millstream.spark.session.packing import FOLDER, PACKAGES
@@ -49,12 +49,6 @@ RENAMING: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
-#: After a full collection, Java keeps a heap of twice what is in it: see `memory.py`. The collector that
-#: works in parallel gives nothing back, and is no quicker than the serial one where there are few cores.
-_COLLECTING: Final = (
-    *("-Xms256m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=50"),
-    "-XX:-ShrinkHeapInSteps",
-)
 _FEW_CORES: Final = 2
 _ON_FEW_CORES: Final = ("-XX:+UseSerialGC", "-XX:NewSize=128m")
 _ON_MANY_CORES: Final = ("-XX:+UseG1GC",)
@@ -280,7 +274,7 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
 
 def _java_options(log: Path | None, place: Path | None) -> list[str]:
     given = os.environ.get(JAVA_OPTIONS, "").split()
-    options = [*_COLLECTING]
+    options = [*heap.COLLECTING]
     if not any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in given):
         options += _ON_FEW_CORES if (os.cpu_count() or 1) <= _FEW_CORES else _ON_MANY_CORES
     if place is not None and home.usable(archive := class_archive(place)):
