@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pyarrow as pa
@@ -49,6 +49,23 @@ TITLES = {
     "sessions": "sessions, gaps of 6 s",
     "join": "join within 10 s",
     "match": "a sequence of three within 60 s",
+}
+
+
+class Size(NamedTuple):
+    """How many events there are, over how much time, and how many of them are in a batch."""
+
+    events: int
+    minutes: int
+    rows_per_batch: int
+
+
+USUAL = {"small": Size(1_000_000, 20, 500_000), "full": Size(4_000_000, 20, 500_000)}
+#: Spark compares a row of a join with all of its key that are in state. So what an event costs grows
+#: with the time in a batch: here 30 s, three times what rows may lie apart.
+SIZES = {
+    ("join", "small"): Size(600_000, 3, 100_000),
+    ("join", "full"): Size(2_000_000, 10, 100_000),
 }
 #: What the formats of files are called, in tables and for a source of files.
 FORMATS = {"parquet": "parquet", "json": "json lines", "csv": "csv"}
@@ -348,13 +365,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--full", action="store_true", help="4 M events")
+    parser.add_argument("--full", action="store_true", help="4 M events, for a join 2 M")
     parser.add_argument("--events", type=int)
     parser.add_argument("--keys", type=int, default=10_000)
-    parser.add_argument(
-        "--minutes", type=int, default=20, help="the event time that the events span"
-    )
-    parser.add_argument("--rows-per-batch", type=int, default=500_000)
+    parser.add_argument("--minutes", type=int, help="the event time that the events span")
+    parser.add_argument("--rows-per-batch", type=int)
     parser.add_argument("--entry", type=int, default=1_000, help="rows in one batch of the journal")
     parser.add_argument("--state", choices=sorted(PROVIDERS), default="memory")
     parser.add_argument("--shape", choices=sorted(RESULT), default="windows")
@@ -364,15 +379,17 @@ def main() -> None:
     whole = tuple(one for one in args.whole.split(",") if one)
     if unknown := set(whole) - set(FORMATS):
         parser.error(f'--whole has "{unknown.pop()}", which is none of {", ".join(FORMATS)}')
-    count = args.events or (4_000_000 if args.full else 1_000_000)
+    size = "full" if args.full else "small"
+    usual = SIZES.get((args.shape, size), USUAL[size])
+    count, minutes = args.events or usual.events, args.minutes or usual.minutes
+    rows_per_batch = args.rows_per_batch or usual.rows_per_batch
     case = Case(
-        *(count, args.keys, args.minutes, args.rows_per_batch, args.entry, args.state),
+        *(count, args.keys, minutes, rows_per_batch, args.entry, args.state),
         *(args.shape, whole),
     )
     found = run(case, args.turns)
     report(case, found)
     settings = {name: getattr(case, name) for name in Case.__slots__} | {"turns": args.turns}
-    size = "full" if count >= 4_000_000 else "small"
     kind = "" if case.shape == "windows" else f"-{case.shape}"
     save(f"windows{kind}-{size}-{case.state}", settings, found)
 
