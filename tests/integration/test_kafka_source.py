@@ -212,6 +212,8 @@ def test_new_partitions_are_found_and_read_from_their_beginning(
         until(lambda: found.feed is not None and bool(found.feed.shown), "it begins")
         admin = admin_of(kafka)
         admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+        # A broker may not know yet what its controller has agreed to, and a producer asks it once.
+        until(lambda: len(admin.list_topics(topic).topics[topic].partitions) == 2, "it is there")
         produce(kafka, topic, [event(7)], partition=1)
         until(lambda: case.numbers() == [7], "the new partition is read")
 
