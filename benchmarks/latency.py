@@ -262,7 +262,7 @@ def main() -> None:
         return
     results = {}
     with folder("latency") as place:
-        spark = session("latency")
+        spark = session("latency", log=place / "spark.log")
         for case in given.cases.split(","):
             (place / case).mkdir()
             results[case] = run(spark, case, place / case, given.rate, given.seconds)
