@@ -339,8 +339,11 @@ def average(state: dict[str, int], row: dict[str, Any]) -> tuple[dict[str, int],
 
 
 def q4(events: Events) -> ms.Stream:
-    """Average the winning bids of each category, again whenever an auction has closed."""
-    return _winners(events).fold(
+    """Average the winning bids of each category, again whenever an auction has closed.
+
+    The journal makes the fold a group of its own, so that the join's state can stay in memory.
+    """
+    return _winners(events).journal("won").fold(
         "averages",
         average,
         by="category",
@@ -360,8 +363,11 @@ def last_ten(prices: list[int], row: dict[str, Any]) -> tuple[list[int], dict[st
 
 
 def q6(events: Events) -> ms.Stream:
-    """Average the winning bids of each seller's last ten auctions, in the order of their last bids."""
-    return _winners(events).fold(
+    """Average the winning bids of each seller's last ten auctions, in the order of their last bids.
+
+    The journal is there as in q4.
+    """
+    return _winners(events).journal("won").fold(
         "averages",
         last_ten,
         by="seller",
