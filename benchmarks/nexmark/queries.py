@@ -343,12 +343,16 @@ def q4(events: Events) -> ms.Stream:
 
     The journal makes the fold a group of its own, so that the join's state can stay in memory.
     """
-    return _winners(events).journal("won").fold(
-        "averages",
-        average,
-        by="category",
-        initial={"total": 0, "auctions": 0},
-        output="category long, final double, auctions long, window_time timestamp",
+    return (
+        _winners(events)
+        .journal("won")
+        .fold(
+            "averages",
+            average,
+            by="category",
+            initial={"total": 0, "auctions": 0},
+            output="category long, final double, auctions long, window_time timestamp",
+        )
     )
 
 
@@ -367,12 +371,16 @@ def q6(events: Events) -> ms.Stream:
 
     The journal is there as in q4.
     """
-    return _winners(events).journal("won").fold(
-        "averages",
-        last_ten,
-        by="seller",
-        initial=list,
-        output="seller long, avg_price double, window_time timestamp",
+    return (
+        _winners(events)
+        .journal("won")
+        .fold(
+            "averages",
+            last_ten,
+            by="seller",
+            initial=list,
+            output="seller long, avg_price double, window_time timestamp",
+        )
     )
 
 
